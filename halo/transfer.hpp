@@ -32,6 +32,7 @@
 // they go in messages from device memory, if a trial message of MPI has proved them, or through pinned host memory.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/pending.hpp>
@@ -78,12 +79,13 @@ struct TransferItem {
   }
 };
 
-/// T: float, double, std::int32_t, std::int64_t, comm::bfloat16. The adjoint adds bfloat16 values one by one and rounds
-/// after each addition.
+/// T: float, double, std::int32_t, std::int64_t, comm::bfloat16, comm::float16. The adjoint adds values of 16 bits one
+/// by one and rounds after each addition.
 template <class MemorySpace>
-using AnyTransferItem = std::variant<TransferItem<float, MemorySpace>, TransferItem<double, MemorySpace>,
-                                     TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>,
-                                     TransferItem<comm::bfloat16, MemorySpace>>;
+using AnyTransferItem =
+    std::variant<TransferItem<float, MemorySpace>, TransferItem<double, MemorySpace>,
+                 TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>,
+                 TransferItem<comm::bfloat16, MemorySpace>, TransferItem<comm::float16, MemorySpace>>;
 
 /// How values travel between two ranks.
 enum class Path : std::uint8_t {

@@ -33,6 +33,8 @@ double peak_flops(const Processor& processor, nn::ElementType type) {
       return processor.float64_flops;
     case nn::ElementType::bfloat16:
       return processor.bfloat16_flops;
+    case nn::ElementType::float16:
+      return processor.float16_flops > 0 ? processor.float16_flops : processor.float32_flops;
     default:
       return processor.float32_flops;
   }

@@ -42,7 +42,7 @@ struct Processor {
   std::string name = {};
   int cores_per_node = 1;
   /// Peak rates of one core by type of elements, in flops per second.
-  double float32_flops = 0, float64_flops = 0, bfloat16_flops = 0;
+  double float32_flops = 0, float64_flops = 0, bfloat16_flops = 0, float16_flops = 0;
   /// Bandwidth of main memory for one core, and for all cores of a node together, in bytes per second. Reads and writes
   /// count alike.
   double core_bandwidth = 0, node_bandwidth = 0;

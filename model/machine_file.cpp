@@ -297,9 +297,12 @@ Json parse_json(std::string_view text, const std::string& source) {
 void bring_up_to_date(Json& json) {
   if (!json.is_object() || !json.contains(version_name)) return;
   const Json version = json[version_name];
-  if (version != 2 && version != 3) return;
+  if (version != 2 && version != 3 && version != 4) return;
   json[version_name] = machine_file_version;
   // A field that is there already is one of a later version, and stays: it is read as such.
+  if (const auto processor = json.find("processor"); processor != json.end() && processor->is_object())
+    processor->emplace("float16_flops", 0);
+  if (version == 4) return;
   json.emplace("transfers", Json::array());
   if (version != 2) return;
   for (const char* const list : {"collectives", "convolutions"}) json.emplace(list, Json::array());

@@ -22,7 +22,8 @@ Machine scaled(const Machine& machine, const MachineFactors& factors) {
   check_factor("link_bandwidth", factors.link_bandwidth);
   Machine result = machine;
   Processor& processor = result.processor;
-  for (double* rate : {&processor.float32_flops, &processor.float64_flops, &processor.bfloat16_flops})
+  for (double* rate :
+       {&processor.float32_flops, &processor.float64_flops, &processor.bfloat16_flops, &processor.float16_flops})
     *rate *= factors.flops;
   processor.core_bandwidth *= factors.memory_bandwidth;
   processor.node_bandwidth *= factors.memory_bandwidth;

@@ -34,10 +34,10 @@ void GradientSum<T, Exec>::step(const Exec& exec, double keep, const Factors& fa
 
 // The sum of losses is divided by all samples as the gradients are. Correct predictions are counted.
 template <class T, class Exec>
-void GradientSum<T, Exec>::add(const Exec& exec, Index samples, double loss_scale) {
+void GradientSum<T, Exec>::add(const Exec& exec, Index samples, double loss_factor) {
   const double keep = samples_ == 0 ? 0 : 1, weight = static_cast<double>(samples);
   for (std::size_t s = 0; s < sums_.size(); ++s)
-    step(exec, keep, {weight, weight * loss_scale, 1}, parameters_.segments()[s].gradients, sums_[s], s == 0);
+    step(exec, keep, {weight, weight * loss_factor, 1}, parameters_.segments()[s].gradients, sums_[s], s == 0);
   samples_ += samples;
 }
 

@@ -6,7 +6,7 @@
 //   for (each micro-batch of 16 samples) {
 //     … fill network.input() and network.labels() …
 //     network.compute_gradients(queue);               // of this rank's part
-//     sum.add(queue.space(), 16, network.loss_scale());
+//     sum.add(queue.space(), 16, network.loss_factor());
 //   }
 //   sum.finish(queue.space());                        // the gradients are now those of the mean over all samples …
 //   network.reduce_gradients(queue);                  // … and equal on all ranks: one sum over ranks for the update
@@ -35,9 +35,9 @@ class GradientSum {
   GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters);
 
   /// Adds the present gradients, weighted by the number of samples of their micro-batch: one kernel per segment, and
-  /// two for the loss and the correct predictions. `loss_scale`: Network::loss_scale(). Asynchronous on `exec`. Not
+  /// two for the loss and the correct predictions. `loss_factor`: Network::loss_factor(). Asynchronous on `exec`. Not
   /// collective.
-  void add(const Exec& exec, Index samples, double loss_scale);
+  void add(const Exec& exec, Index samples, double loss_factor);
 
   /// The gradients become the sum divided by the number of samples added. Afterwards nothing is added. Asynchronous on
   /// `exec`. Not collective. @pre samples have been added

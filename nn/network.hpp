@@ -14,14 +14,16 @@
 //   StepResult result = network.train_step(queue, SgdOptions{.learning_rate = 0.05}, step);   // step = 1, 2, 3, …
 //
 // Network<comm::bfloat16> stores and sends activations and their gradients as bfloat16, which halves the memory of
-// float.
+// float. Network<comm::float16> does so with float16, which has three more bits and a small range: 6e-8 to 65504. Its
+// small gradients need loss scaling (nn/loss_scaling.hpp).
 // * Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double. A layer computes in
 //   float or double and rounds once, when it writes a result.
-// * Three sums are in bfloat16, with one rounding per summand. These are the gradients that several readers return to a
+// * Three sums are in 16 bits, with one rounding per summand. These are the gradients that several readers return to a
 //   tensor, Add, and the ghost gradients of overlapping windows. Each has few summands.
-// * On a host, convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws
-//   Unsupported, unless the backend is `kokkos_kernels` or `reference`.
-// * On a device they use cuDNN, which rounds the gradients of filters to bfloat16. Where it has no engine, and with
+// * On a host, convolutions of bfloat16 use oneDNN. On processors for which oneDNN has no bfloat16 the constructor
+//   throws Unsupported, unless the backend is `kokkos_kernels` or `reference`. Those of float16 are computed in copies
+//   of float.
+// * On a device they use cuDNN, which rounds the gradients of filters to 16 bits. Where it has no engine, and with
 //   `kokkos_kernels`, they are computed in copies of float.
 //
 // Number of threads. With the backends reference, direct and onednn, activations of a forward pass have the same bits
@@ -158,7 +160,8 @@ class Network {
   const views::Box& input_box() const;
   /// This rank's part of the input: memory of the network, or the caller's own if the input is adopted.
   views::LocalView<T, Mem> input() const;
-  /// input() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for bfloat16.
+  /// input() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for types of 16
+  /// bits.
   halo::Field<Mem> input_field() const;
   const views::Distribution& output_distribution() const;
   const views::Box& output_box() const;
@@ -201,12 +204,12 @@ class Network {
   void forward(const Queue<Exec>& queue, Mode mode);
   /// This rank's part of the last layer's output.
   views::LocalView<T, Mem> output() const;
-  /// output() as the source of a halo::Redistribution. Throws Unsupported (equal on all ranks) for bfloat16.
+  /// output() as the source of a halo::Redistribution. Throws Unsupported (equal on all ranks) for types of 16 bits.
   halo::Field<Mem> output_field() const;
   /// Gradient of the loss with respect to output(). The caller writes it before backward().
   views::LocalView<T, Mem> output_gradient() const;
-  /// output_gradient() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for
-  /// bfloat16.
+  /// output_gradient() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for types
+  /// of 16 bits.
   halo::Field<Mem> output_gradient_field() const;
   void backward(const Queue<Exec>& queue);
   /// @pre options.input_gradient
@@ -218,7 +221,7 @@ class Network {
   /// Sums the gradients over all ranks. Collective.
   void reduce_gradients(const Queue<Exec>& queue);
   /// The loss of a mini-batch is this factor times the sum that its ranks add.
-  double loss_scale() const;
+  double loss_factor() const;
 
   /// Each forward pass in training mode has a number, counted from 0; train_step() contains one. The masks of dropout
   /// layers depend on dropout_seed and this number. All backward passes up to the next forward pass use its masks.

@@ -163,7 +163,7 @@ void Network<T, Exec>::compute_gradients(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
-double Network<T, Exec>::loss_scale() const {
+double Network<T, Exec>::loss_factor() const {
   return implementation_->loss.scale;
 }
 

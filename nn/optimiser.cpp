@@ -41,6 +41,7 @@ void check(const UpdateOptions& options, const std::string& operation) {
     throw InvalidArgument(operation, "max_norm", std::to_string(*options.max_norm),
                           "a finite number above 0, or none for gradients that are not clipped");
   }
+  if (options.loss_scaling) check(*options.loss_scaling, operation);
 }
 
 void check(const Optimiser& optimiser, std::int64_t step, const std::string& operation) {

@@ -16,6 +16,8 @@
 // A new optimiser is an alternative of Optimiser, its properties in nn/optimiser.cpp, a kernel in
 // nn/local/pointwise.cpp, and the call of the kernel in nn/parameters.cpp. Plans, memory and costs follow from the
 // properties.
+#include <aloni/nn/loss_scaling.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -95,13 +97,17 @@ struct UpdateOptions {
   /// 1e-6) in the update, as torch.nn.utils.clip_grad_norm_ (Pascanu, Mikolov and Bengio, On the difficulty of training
   /// recurrent neural networks, 2013). The gradients in memory stay as they are. Above 0; empty: not clipped.
   std::optional<double> max_norm = {};
+  /// The gradients are those of Parameters::loss_scale() times the loss (nn/loss_scaling.hpp). The update divides them
+  /// by it, before max_norm counts. If the norm of all gradients is not finite, the update changes neither values nor
+  /// states.
+  std::optional<LossScaling> loss_scaling = {};
 
   friend bool operator==(const UpdateOptions&, const UpdateOptions&) = default;
 };
 
 /// Whether the update needs sums of squares (nn/plan/norm_layout.hpp).
 inline bool uses_norms(OptimiserKind kind, const UpdateOptions& options) {
-  return properties_of(kind).uses_norms || options.max_norm.has_value();
+  return properties_of(kind).uses_norms || options.max_norm || options.loss_scaling;
 }
 
 /// Throws InvalidArgument for a member out of range. `operation`: for the error text. Equal on all ranks that pass

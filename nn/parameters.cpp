@@ -106,6 +106,7 @@ void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<E
   }
   if (trains() && uses_norms(optimiser_, update_options_))
     norms_.emplace(queue, layout_, rank, optimiser_, update_options_);
+  if (update_options_.loss_scaling) loss_scale_->value = update_options_.loss_scaling->initial;
   queue.fence("aloni::nn::Parameters: memory is zero before the host writes to it");
 }
 
@@ -349,9 +350,20 @@ void Parameters<T, Exec>::update(const Queue<Exec>& queue, const Optimiser& opti
   if (norms_) {
     for (std::size_t s = 0; s < segments_.size(); ++s) sum_squares(queue.space(), s);
     if (is_split()) norms_->sum_over_ranks(queue, *comm_);
-    norms_->find_factors(queue.space(), optimiser);
+    norms_->find_factors(queue.space(), optimiser, loss_scale());
   }
   for (std::size_t s = 0; s < segments_.size(); ++s) update_segment(queue.space(), s, optimiser, step);
+}
+
+template <class T, class Exec>
+bool Parameters<T, Exec>::adapt_loss_scale(const Queue<Exec>& queue) const {
+  if (!update_options_.loss_scaling || !norms_) {
+    throw InvalidArgument("aloni::nn::Parameters::adapt_loss_scale", "parameters", "made without loss scaling",
+                          "parameters made for training with UpdateOptions::loss_scaling");
+  }
+  const bool finite = std::isfinite(norms_->norm(queue));
+  observe(*update_options_.loss_scaling, *loss_scale_, finite);
+  return finite;
 }
 
 template <class T, class Exec>
@@ -364,7 +376,7 @@ void Parameters<T, Exec>::update_segment(const Exec& exec, std::size_t segment, 
                                          std::int64_t step) const {
   const Segment& s = segments_[segment];
   const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
-  const auto factor = norms_ ? norms_->clip() : typename UpdateNorms<T, Exec>::Sums{};
+  const auto factor = norms_ ? norms_->gradient_factor() : typename UpdateNorms<T, Exec>::Sums{};
   if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
     local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay, sgd->nesterov}, gradients,
                              s.values, s.states[0], factor);

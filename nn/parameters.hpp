@@ -122,6 +122,17 @@ class Parameters {
   bool trains() const { return use_ == ParameterUse::training; }
   OptimiserKind optimiser() const { return optimiser_; }
   const UpdateOptions& update_options() const { return update_options_; }
+  /// Networks multiply the gradient of the loss by this factor in training, and updates divide by it. 1 without
+  /// UpdateOptions::loss_scaling.
+  double loss_scale() const { return loss_scale_->value; }
+  /// The state of the loss scale, for checkpoints. Copies of this object share it.
+  const LossScale& loss_scale_state() const { return *loss_scale_; }
+  /// Equal on all ranks. Not collective. @pre update_options().loss_scaling
+  void set_loss_scale_state(const LossScale& scale) const { *loss_scale_ = scale; }
+  /// After each update: whether it changed the values, as the gradients were finite. Sets the scale of the next step.
+  /// Equal on all ranks. Waits for the queue. Not collective.
+  /// Throws InvalidArgument without UpdateOptions::loss_scaling.
+  bool adapt_loss_scale(const Queue<Exec>& queue) const;
 
   /// The kept box of tensor i, dense.
   views::LocalView<T, Mem> value(int i) const { return tensor(segments_[layout_.places.at(i).segment].values, i); }
@@ -173,8 +184,8 @@ class Parameters {
   const std::vector<RunningStatistics<Mem>>& all_running_statistics() const { return statistics_; }
 
   /// One update with the present gradients. `step`: number of the update, from 1.
-  /// Not collective, except with norms (LARS, UpdateOptions::max_norm) if is_split(): then collective over the ranks
-  /// for which the tensors are split.
+  /// Not collective, except with norms (LARS, UpdateOptions) if is_split(): then collective over the ranks for which
+  /// the tensors are split.
   /// Throws InvalidArgument for an optimiser of another kind than optimiser(), for members out of range, and without
   /// trains().
   void update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const;
@@ -182,7 +193,7 @@ class Parameters {
   void sgd(const Queue<Exec>& queue, const SgdOptions& options) const { update(queue, options, 1); }
   /// The exceptions of update() without the update. `operation`: for the error text.
   void check_update(const Optimiser& optimiser, std::int64_t step, const std::string& operation) const;
-  /// The norms of an update; null without LARS and UpdateOptions::max_norm.
+  /// The norms of an update; null without LARS, UpdateOptions::max_norm and loss_scaling.
   const UpdateNorms<T, Exec>* norms() const { return norms_ ? &*norms_ : nullptr; }
   /// The sums of squares of one segment on this rank, for the update. @pre norms()
   void sum_squares(const Exec& exec, std::size_t segment) const;
@@ -233,6 +244,7 @@ class Parameters {
   std::optional<UpdateNorms<T, Exec>> norms_;
   std::vector<RunningStatistics<Mem>> statistics_;
   std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
+  std::shared_ptr<LossScale> loss_scale_ = std::make_shared<LossScale>();
 };
 
 }  // namespace aloni::nn

@@ -49,7 +49,10 @@ std::optional<Index> bytes_of_type(std::string_view type) {
 }
 
 const char* name_of(ElementType type) {
-  return type == ElementType::float64 ? "F64" : type == ElementType::bfloat16 ? "BF16" : "F32";
+  return type == ElementType::float64    ? "F64"
+         : type == ElementType::bfloat16 ? "BF16"
+         : type == ElementType::float16  ? "F16"
+                                         : "F32";
 }
 
 std::string header_of(io::FileSystem& files, const std::string& path, Index size) {
@@ -144,7 +147,8 @@ void Safetensors::read(const std::string& name, std::span<std::byte> bytes) cons
 }
 
 std::optional<ElementType> element_type_of(const std::string& type) {
-  for (const ElementType some : {ElementType::float32, ElementType::float64, ElementType::bfloat16})
+  for (const ElementType some :
+       {ElementType::float32, ElementType::float64, ElementType::bfloat16, ElementType::float16})
     if (type == name_of(some)) return some;
   return std::nullopt;
 }

@@ -47,13 +47,13 @@ class Safetensors {
   std::map<std::string, std::string> metadata_;
 };
 
-/// float32, float64 or bfloat16; none for other types.
+/// float32, float64, bfloat16 or float16; none for other types.
 std::optional<ElementType> element_type_of(const std::string& safetensors_type);
 
 /// A tensor in memory, dense.
 struct NamedTensor {
   std::string name;
-  ElementType type = ElementType::float32;  ///< float32, float64 or bfloat16
+  ElementType type = ElementType::float32;  ///< float32, float64, bfloat16 or float16
   std::vector<Index> shape;
   std::span<const std::byte> bytes;
 };

@@ -1,6 +1,7 @@
 #include <aloni/nn/sample_pictures.hpp>
 
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/nn/metrics.hpp>
 
 #include <algorithm>
@@ -171,6 +172,7 @@ std::vector<SampleResult> SampleSums::results() const {
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(comm::bfloat16)
+INSTANTIATE(comm::float16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

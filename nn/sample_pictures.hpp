@@ -50,7 +50,8 @@ class SampleSums {
     std::span<const int> labels = {};  ///< as HostBatch::labels, of the same box
     std::span<const T> targets = {};   ///< as HostBatch::targets
   };
-  /// `box`: samples count within the mini-batch; those beyond the first ones are left out. T: float, double, bfloat16.
+  /// `box`: samples count within the mini-batch; those beyond the first ones are left out. T: float, double, bfloat16,
+  /// float16.
   template <class T>
   void add_inputs(const views::Box& box, std::span<const T> values);
   /// @pre the box has all channels if the loss has labels

@@ -58,6 +58,7 @@ struct TrainOptions {
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
+  /// Loss scaling throws Unsupported with `kfac` and without GradientReduction::all.
   UpdateOptions update = {};
   /// K-FAC preconditions the gradients before each update (nn/kfac.hpp). Requires an optimiser of kind sgd and
   /// GradientReduction::all. Throws Unsupported otherwise, and for layers with split channels or filters.
@@ -134,9 +135,10 @@ struct TrainReport {
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
-  std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
-  std::string recomputed = {};  ///< the recomputed blocks, by names of layers; empty: none
-  bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
+  std::int64_t resumed_at = 0;               ///< number of steps, with their losses, that come from a checkpoint
+  std::optional<LossScale> loss_scale = {};  ///< of the next step; empty without UpdateOptions::loss_scaling
+  std::string recomputed = {};               ///< the recomputed blocks, by names of layers; empty: none
+  bool stopped = false;  ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
   /// The first samples of the test set, with the predictions after the last step; none without a test set.
   std::vector<SampleResult> samples = {};
   /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
@@ -164,13 +166,14 @@ class TrainObserver {
 /// With accumulate > 1 batch normalisation takes its statistics over a micro-batch, and masks of dropout are others.
 /// An incomplete last mini-batch of an epoch is trained on as well. With `steps` > 0 the last epoch may be
 /// incomplete; it is evaluated too.
-/// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp).
+/// T: float, double, or for activations of 16 bits comm::bfloat16, comm::float16 (nn/network.hpp).
 /// With options.checkpoint the losses do not change. Running statistics are averaged over the ranks at each checkpoint,
 /// so they may differ in the last bits from those of a training without checkpoints.
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
 /// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
 /// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
-/// is NaN or infinite. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// is NaN or infinite, and after 50 updates in a row that were skipped by loss scaling. Throws ReplicasDiffer as
+/// Parameters::check_replicas, and PeerFailed.
 /// Throws InvalidArgument on all ranks if options.initial_weights are those of another network, FileError or PeerFailed
 /// if a file of weights cannot be read or written.
 /// Throws FileError on all ranks if no checkpoint of options.checkpoint is whole, or if the last one cannot be written.

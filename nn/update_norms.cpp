@@ -80,8 +80,10 @@ void UpdateNorms<T, Exec>::sum_over_ranks(const Queue<Exec>& queue, const comm::
 }
 
 template <class T, class Exec>
-void UpdateNorms<T, Exec>::find_factors(const Exec& exec, const Optimiser& optimiser) const {
-  local::FactorOptions options{.max_norm = options_.max_norm.value_or(std::numeric_limits<double>::infinity())};
+void UpdateNorms<T, Exec>::find_factors(const Exec& exec, const Optimiser& optimiser, double loss_scale) const {
+  local::FactorOptions options{.max_norm = options_.max_norm.value_or(std::numeric_limits<double>::infinity()),
+                               .scale = loss_scale,
+                               .skips = options_.loss_scaling.has_value()};
   if (const auto* lars = std::get_if<LarsOptions>(&optimiser)) {
     options.rates = true;
     options.trust = lars->trust;
@@ -92,8 +94,8 @@ void UpdateNorms<T, Exec>::find_factors(const Exec& exec, const Optimiser& optim
 }
 
 template <class T, class Exec>
-auto UpdateNorms<T, Exec>::clip() const -> Sums {
-  const std::size_t count = options_.max_norm ? 1 : 0;
+auto UpdateNorms<T, Exec>::gradient_factor() const -> Sums {
+  const std::size_t count = options_.max_norm || options_.loss_scaling ? 1 : 0;
   return Kokkos::subview(factors_, Kokkos::make_pair(std::size_t{0}, count));
 }
 

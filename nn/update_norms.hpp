@@ -32,15 +32,15 @@ class UpdateNorms {
   /// Adds the sums of split tensors over the ranks, on the host. Waits for the queue once. Collective over the ranks
   /// for which they are split. @pre all calls use one queue
   void sum_over_ranks(const Queue<Exec>& queue, const comm::Communicator& comm) const;
-  /// The factors of an update, from the sums. Asynchronous on `exec`.
-  void find_factors(const Exec& exec, const Optimiser& optimiser) const;
+  /// The factors of an update, from the sums. `loss_scale`: Parameters::loss_scale(). Asynchronous on `exec`.
+  void find_factors(const Exec& exec, const Optimiser& optimiser, double loss_scale) const;
 
-  /// The factor of the gradients; extent 0 if they are not clipped.
-  Sums clip() const;
+  /// The factor of the gradients; -1: no update. Extent 0 if they are neither clipped nor scaled.
+  Sums gradient_factor() const;
   /// Of one segment: its tensors, and their rates of LARS.
   Kokkos::View<const NormTensor*, Mem> tensors(std::size_t segment) const;
   Sums rates(std::size_t segment) const;
-  /// The norm of all gradients in the last update, before clipping. Waits for the queue.
+  /// The norm of all gradients in the last update, divided by the loss scale, before clipping. Waits for the queue.
   double norm(const Queue<Exec>& queue) const;
 
   /// The memory of the buffers of plans: update.norm_chunks, update.norm_sums, …

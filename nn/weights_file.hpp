@@ -24,7 +24,7 @@ void write_weights(const comm::Communicator& comm, const Queue<Exec>& queue, con
                    const Parameters<T, Exec>& parameters, const std::string& path);
 
 /// Reads the boxes that this rank keeps; the optimiser's states do not change. The file has exactly the tensors of the
-/// network, in float32, float64 or bfloat16. Extents of 1 do not count: a shape [6, 5, 5] fits filters of
+/// network, in float32, float64, bfloat16 or float16. Extents of 1 do not count: a shape [6, 5, 5] fits filters of
 /// [6, 1, 5, 5, 1].
 /// Not collective. @pre the parameters are made for `network`
 /// Throws InvalidArgument, naming the tensor, if a tensor is missing, unknown, or has another shape or type. Throws

@@ -89,7 +89,8 @@ def device_command(command, output):
 def short(name):
     """What a person recognises of a mangled kernel: the function of aloni in which it stands."""
     text = subprocess.run(["c++filt", name], capture_output=True, text=True, check=False).stdout
-    words = [word for word in re.findall(r"aloni::[\w:]+", text) if not word.endswith(("::Index", "::bfloat16"))]
+    types = ("::Index", "::bfloat16", "::float16")
+    words = [word for word in re.findall(r"aloni::[\w:]+", text) if not word.endswith(types)]
     return words[0] if words else text.strip()[:120] or name
 
 

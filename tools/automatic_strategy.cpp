@@ -2,10 +2,12 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/halo/placement/place_ranks.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
+#include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/tools/job_machine.hpp>
@@ -173,9 +175,7 @@ comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vecto
 
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
-  constexpr nn::ElementType type = std::is_same_v<T, double>  ? nn::ElementType::float64
-                                   : std::is_same_v<T, float> ? nn::ElementType::float32
-                                                              : nn::ElementType::bfloat16;
+  constexpr nn::ElementType type = nn::element_type<T>;
   if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
 
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
@@ -239,5 +239,7 @@ template AutomaticStrategy choose_automatically<float>(const comm::Communicator&
 template AutomaticStrategy choose_automatically<double>(const comm::Communicator&, const AutomaticStrategyRequest&);
 template AutomaticStrategy choose_automatically<comm::bfloat16>(const comm::Communicator&,
                                                                 const AutomaticStrategyRequest&);
+template AutomaticStrategy choose_automatically<comm::float16>(const comm::Communicator&,
+                                                               const AutomaticStrategyRequest&);
 
 }  // namespace aloni::tools

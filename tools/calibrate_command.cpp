@@ -167,8 +167,9 @@ void print(const model::Machine& machine) {
   const model::Processor& p = machine.processor;
   std::printf("%s: %d ranks per node, %d threads each\n", p.name.c_str(), machine.ranks_per_node,
               machine.threads_per_rank);
-  std::printf("arithmetic of a core: float %s, double %s, bfloat16 %s\n", rate_text(p.float32_flops, "flop").c_str(),
-              rate_text(p.float64_flops, "flop").c_str(), rate_text(p.bfloat16_flops, "flop").c_str());
+  std::printf("arithmetic of a core: float %s, double %s, bfloat16 %s, float16 %s\n",
+              rate_text(p.float32_flops, "flop").c_str(), rate_text(p.float64_flops, "flop").c_str(),
+              rate_text(p.bfloat16_flops, "flop").c_str(), rate_text(p.float16_flops, "flop").c_str());
   std::printf("memory: a core %s, a node %s\n", rate_text(p.core_bandwidth, "B").c_str(),
               rate_text(p.node_bandwidth, "B").c_str());
 }

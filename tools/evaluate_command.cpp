@@ -7,6 +7,7 @@
 #include <aloni/tools/evaluate_command.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
+#include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>

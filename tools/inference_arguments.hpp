@@ -1,6 +1,5 @@
 #pragma once
 // The options that `aloni evaluate` and `aloni predict` share: the weights, the strategy, the size of mini-batches.
-#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/inference.hpp>
 #include <aloni/tools/strategy_argument.hpp>
@@ -34,13 +33,5 @@ class InferenceArguments {
   StrategyArgument strategy_{FewerBlocks::repeated};
   std::int64_t batch_ = 64;
 };
-
-/// f.operator()<T>() for the type of activations with this name. @pre precision_of(precision) throws nothing
-template <class F>
-auto with_activations(const std::string& precision, const F& f) {
-  if (precision == "double") return f.template operator()<double>();
-  if (precision == "bfloat16") return f.template operator()<comm::bfloat16>();
-  return f.template operator()<float>();
-}
 
 }  // namespace aloni::tools

@@ -1,4 +1,5 @@
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
@@ -40,6 +41,9 @@ model::MeasureKernel kernel_measurement(const comm::Communicator& comm, const mo
     switch (plan.buffers[static_cast<std::size_t>(plan.input)].type) {
       case nn::ElementType::bfloat16:
         time = measure<comm::bfloat16>(comm, *last, node, measuring);
+        break;
+      case nn::ElementType::float16:
+        time = measure<comm::float16>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float64:
         time = measure<double>(comm, *last, node, measuring);

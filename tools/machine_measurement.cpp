@@ -93,10 +93,10 @@ double matrix_product_rate(double time) {
   return 2.0 * n * n * n / seconds;
 }
 
-/// Flops per second of a convolution of 64 channels with bfloat16. All ranks compute, as measure_node() does.
-double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& machine) {
-  using bfloat16 = comm::bfloat16;
-  using Space = nn::execution_space_t<bfloat16>;
+/// Flops per second of a convolution of 64 channels with activations of T. All ranks compute, as measure_node() does.
+template <class T>
+double convolution_rate(const comm::Communicator& comm, const MachineDescription& machine) {
+  using Space = nn::execution_space_t<T>;
   const nn::NetworkDescription net{
       .spatial_rank = 2,
       .input = views::make_extents(1, {32, 32}, 64),
@@ -106,12 +106,12 @@ double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& m
   alone.nodes.clear();
   const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, 16);
   const nn::StepPlan plan =
-      nn::plan_step(net, layers, 0, nn::StepKind::inference, alone, {.activations = nn::ElementType::bfloat16});
+      nn::plan_step(net, layers, 0, nn::StepKind::inference, alone, {.activations = nn::element_type<T>});
   const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, alone);
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
     const auto* const work = std::get_if<nn::ConvolutionWork>(&plan.nodes[static_cast<std::size_t>(n)].work);
     if (!work) continue;
-    const double seconds = nn::measure_node<bfloat16, Space>(comm, Queue<Space>(), plan, layout, n, alone).seconds;
+    const double seconds = nn::measure_node<T, Space>(comm, Queue<Space>(), plan, layout, n, alone).seconds;
     return comm.all_reduce(nn::local::flops(work->calls.front().problem) / seconds, comm::Reduction::max);
   }
   return 0;
@@ -140,7 +140,8 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   const int units = on_host ? threads : 1;  // of this rank
   p.float32_flops = on_first_rank(comm, [&] { return matrix_product_rate<float>(seconds); }) / units;
   p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
-  if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = bfloat16_rate(comm, planning) / units;
+  if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
+  if (!on_host) p.float16_flops = convolution_rate<comm::float16>(comm, planning) / units;  // hosts compute in float
   p.kernel_seconds = on_first_rank(comm, [&] { return empty_kernel_seconds(); });
   const std::size_t own = cache_bytes(2), shared = cache_bytes(3);
   p.core_cache_bytes = static_cast<double>(own);

@@ -5,11 +5,11 @@
 //   const model::Machine machine = measure_machine(comm, quick_measurement());
 //
 // Fields that this job cannot measure are 0, "not known": links between nodes on one node, links between ranks with one
-// rank, bfloat16 without fast kernels.
+// rank, bfloat16 without fast kernels, float16 on a host.
 //
-// Method. Arithmetic: the best rate of matrix products, and of convolutions for bfloat16, on one core while the others
-// wait. Bandwidths: core/memory_probes.hpp. Messages: core/comm/link_probe.hpp. Copies between ranks: halo exchanges of
-// two sizes, in shared memory. Sums: comm::calibrate().
+// Method. Arithmetic: the best rate of matrix products, and of convolutions for types of 16 bits, on one core while the
+// others wait. Bandwidths: core/memory_probes.hpp. Messages: core/comm/link_probe.hpp. Copies between ranks: halo
+// exchanges of two sizes, in shared memory. Sums: comm::calibrate().
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
 

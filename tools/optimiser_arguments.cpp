@@ -60,6 +60,10 @@ void OptimiserArguments::add_options(CLI::App& command) {
       fmt::format("Weight decay; without this option {} with adamw", weight_decay_of_adamw), "X");
   add("--decay", decay_, "Weight decay of adam: " + listed(decays) + " (l2: a summand of the gradient)", "NAME");
   add("--clip", clip_, "Largest norm of all gradients together; 0: not clipped", "X");
+  add("--loss-scale", loss_scale_,
+      fmt::format("First factor of the loss for gradients in 16 bits; 0: none. Without this option {} with float16",
+                  nn::LossScaling{}.initial),
+      "X");
   add("--average", average_, "Test with a moving average of the parameters with this decay; 0: with their values", "X");
   add("--label-smoothing", label_smoothing_, "Smoothing of the labels; 0: none", "X");
   add("--schedule", schedule_,
@@ -91,6 +95,8 @@ void OptimiserArguments::check() const {
   check_number("--trust", trust_, trust_ > 0, "a finite number above 0");
   check_number("--weight-decay", weight_decay_, weight_decay_ >= 0, "a finite number of at least 0");
   check_number("--clip", clip_, clip_ >= 0, "a finite number of at least 0");
+  check_number("--loss-scale", loss_scale_, loss_scale_ >= 0 && loss_scale_ <= 0x1p127,
+               "a number from 0 to 2^127; 65536 is usual");
   check_number("--average", average_, average_ >= 0 && average_ < 1, "a number of at least 0 and below 1");
   check_number("--label-smoothing", label_smoothing_, label_smoothing_ >= 0 && label_smoothing_ < 1,
                "a number of at least 0 and below 1");
@@ -155,6 +161,7 @@ void OptimiserArguments::add_to(comm::ReplicatedValues& values) const {
   values.add("--weight-decay", weight_decay_).add("--decay", decay_).add("--nesterov", nesterov_);
   values.add("--trust", trust_)
       .add("--clip", clip_)
+      .add("--loss-scale", loss_scale_)
       .add("--label-smoothing", label_smoothing_)
       .add("--average", average_);
   kfac_.add_to(values);
@@ -186,9 +193,11 @@ std::optional<nn::KfacOptions> OptimiserArguments::kfac() const {
   return uses_kfac() ? std::optional(kfac_.options()) : std::nullopt;
 }
 
-nn::UpdateOptions OptimiserArguments::update() const {
+nn::UpdateOptions OptimiserArguments::update(nn::ElementType activations) const {
   nn::UpdateOptions options;
   if (clip_ > 0) options.max_norm = clip_;
+  if (loss_scale_ > 0) options.loss_scaling = nn::LossScaling{.initial = loss_scale_};
+  if (!given("--loss-scale") && activations == nn::ElementType::float16) options.loss_scaling = nn::LossScaling{};
   return options;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The options of a training that choose the optimiser, its learning rate over time, and the smoothing of labels.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/kfac_arguments.hpp>
@@ -31,7 +32,8 @@ class OptimiserArguments {
   bool uses_kfac() const { return optimiser_ == "kfac"; }
   /// @pre uses_kfac()
   std::string describe_kfac() const { return kfac_.describe(); }
-  nn::UpdateOptions update() const;
+  /// `activations`: of the network; those of float16 have loss scaling unless an option turns it off.
+  nn::UpdateOptions update(nn::ElementType activations) const;
   nn::LearningRate schedule() const;
   nn::EarlyStop early_stop() const;
   std::optional<nn::Averaging> average() const;
@@ -51,6 +53,7 @@ class OptimiserArguments {
   double momentum_ = nn::SgdOptions{}.momentum;
   double beta1_ = nn::AdamOptions{}.beta1, beta2_ = nn::AdamOptions{}.beta2, epsilon_ = nn::AdamOptions{}.epsilon;
   double weight_decay_ = 0, trust_ = nn::LarsOptions{}.trust, clip_ = 0, label_smoothing_ = 0, average_ = 0;
+  double loss_scale_ = 0;
   bool nesterov_ = false;
   std::int64_t step_every_ = 0, patience_ = nn::PlateauSchedule{}.patience, warm_up_ = 0, early_stop_ = 0;
   std::string milestones_;

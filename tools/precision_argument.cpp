@@ -5,10 +5,10 @@
 namespace aloni::tools {
 
 void add_precision_option(CLI::App& command, std::string& precision) {
-  add_option(
-      command, "--precision", precision,
-      "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; on a host it needs oneDNN)",
-      "TYPE");
+  add_option(command, "--precision", precision,
+             "Type of activations: " + listed(precisions) +
+                 " (16 bits: parameters are float; bfloat16 needs oneDNN on a host)",
+             "TYPE");
 }
 
 nn::ElementType precision_of(const std::string& name) {

@@ -5,6 +5,7 @@
 #include <aloni/nn/data/raw_array.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
+#include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/predict_command.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>

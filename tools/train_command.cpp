@@ -215,7 +215,7 @@ nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) con
   nn::TrainOptions options = options_;
   data_.set_augmentation(data, options);
   options.optimiser = optimiser_.optimiser();
-  options.update = optimiser_.update();
+  options.update = optimiser_.update(precision_of(precision_));
   options.schedule = optimiser_.schedule();
   options.early_stop = optimiser_.early_stop();
   options.average = optimiser_.average();
@@ -318,9 +318,7 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
                                                 const ChosenStep& step) const {
   AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
   request.options.convolutions = step.convolutions;
-  if (precision_ == "double") return choose_automatically<double>(comm, request);
-  if (precision_ == "bfloat16") return choose_automatically<comm::bfloat16>(comm, request);
-  return choose_automatically<float>(comm, request);
+  return with_activations(precision_, [&]<class T> { return choose_automatically<T>(comm, request); });
 }
 
 Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
@@ -496,10 +494,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     });
   }
   nn::TrainObserver* const observer = speaks ? &observers : nullptr;
-  const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
-                          : precision_ == "bfloat16" ? &TrainCommand::train<comm::bfloat16>
-                                                     : &TrainCommand::train<float>;
-  const nn::TrainReport report = (this->*train_with)(comm, network, step, data, observer);
+  const nn::TrainReport report =
+      with_activations(precision_, [&]<class T> { return train<T>(comm, network, step, data, observer); });
   speaker.reset();
   std::optional<StepComparison> comparison;
   if (predicted) comparison = compare_over_ranks(comm, *predicted, report);

@@ -94,6 +94,9 @@ std::string summary(const nn::TrainReport& report) {
   }
   text += fmt::format("sent        {} in {} messages per step (largest rank)\n", bytes_text(report.bytes_sent),
                       report.messages);
+  if (report.loss_scale)
+    text += fmt::format("loss scale  {:g}, {} skipped\n", report.loss_scale->value,
+                        count_text(report.loss_scale->skipped_in_all, "update"));
   if (!report.recomputed.empty()) text += fmt::format("recomputed  {}\n", report.recomputed);
   return text + fmt::format("memory      {}, predicted {} (largest rank)\n", bytes_text(report.peak_memory_bytes),
                             bytes_text(report.predicted_memory_bytes));
@@ -116,6 +119,10 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run, const St
   json["peak_memory_bytes"] = report.peak_memory_bytes;
   json["predicted_memory_bytes"] = report.predicted_memory_bytes;
   if (!report.recomputed.empty()) json["recomputed"] = report.recomputed;
+  if (report.loss_scale) {
+    json["loss_scale"] = report.loss_scale->value;
+    json["skipped_updates"] = report.loss_scale->skipped_in_all;
+  }
   json["bytes_sent"] = report.bytes_sent;
   json["messages"] = report.messages;
   if (comparison) json["comparison"] = json_of(*comparison);

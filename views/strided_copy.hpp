@@ -11,6 +11,7 @@
 // each destination cell becomes (assign) or is increased by (add) the sum of its source cells. One work item computes
 // the sum, in a fixed order. Source and destination cells of one copy must not overlap.
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -76,8 +77,8 @@ inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space
 }  // namespace detail
 
 /// Copies that are prepared once and run many times, with one kernel per batch. Here and below T is float, double,
-/// std::int32_t, std::int64_t or comm::bfloat16; Exec is the default execution space or the default host execution
-/// space.
+/// std::int32_t, std::int64_t, comm::bfloat16 or comm::float16; Exec is the default execution space or the default host
+/// execution space.
 template <class T, class Exec>
 class StridedCopyList {
  public:

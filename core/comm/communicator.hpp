@@ -207,7 +207,8 @@ class Communicator {
   template <class T, std::size_t N, ReductionOperation Op>
   [[nodiscard]] Request start_all_reduce(std::span<T, N> values, const Op& op,
                                          const CollectiveOptions& options = {}) const {
-    static_assert(ReducibleElement<T, Op>, "float, double, int32, int64, uint64, bfloat16, or an ElementOperation");
+    static_assert(ReducibleElement<T, Op>,
+                  "float, double, int32, int64, uint64, bfloat16, float16, or an ElementOperation");
     if constexpr (std::same_as<Op, Reduction>) {
       return start_built_in(std::span<T>(values), op, options);
     } else {

@@ -16,7 +16,7 @@ std::string_view name(OperationKind kind) {
 std::string describe(const Contract& c) {
   constexpr std::array reductions{"sum", "min", "max", "product", "average"};
   constexpr std::array directions{"set-up", "forward", "adjoint"};
-  constexpr std::array types{"bytes", "float", "double", "int32", "int64", "uint64", "bfloat16", "user"};
+  constexpr std::array types{"bytes", "float", "double", "int32", "int64", "uint64", "bfloat16", "float16", "user"};
   std::string text(name(c.kind));
   if (text.empty() || c.type >= types.size() || c.reduction >= reductions.size()) return "an unknown operation";
   if (c.kind == OperationKind::barrier) return text;

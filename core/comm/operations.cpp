@@ -47,15 +47,17 @@ void scale_some(void* output, void*, std::size_t first, std::size_t count, doubl
   for (std::size_t i = first; i < first + count; ++i) values[i] *= static_cast<T>(scale);
 }
 
+template <class Narrow>
 void to_float(const void* from, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
-    static_cast<float*>(to)[i] = static_cast<float>(static_cast<const bfloat16*>(from)[i]);
+    static_cast<float*>(to)[i] = static_cast<float>(static_cast<const Narrow*>(from)[i]);
 }
 
-void to_bfloat16(void* output, void* target, std::size_t first, std::size_t count, double scale) {
+template <class Narrow>
+void to_narrow(void* output, void* target, std::size_t first, std::size_t count, double scale) {
   const float* const values = static_cast<const float*>(output);
   for (std::size_t i = first; i < first + count; ++i)
-    static_cast<bfloat16*>(target)[i] = bfloat16(values[i] * static_cast<float>(scale));
+    static_cast<Narrow*>(target)[i] = Narrow(values[i] * static_cast<float>(scale));
 }
 
 /// A built-in reduction as the engine runs it.
@@ -81,22 +83,32 @@ Reducible reducible(std::span<std::byte> values, Reduction op, const Region& blo
 }
 
 /// In float until the end: the order of a sum matters as little as in float.
-template <>
-Reducible reducible<bfloat16>(std::span<std::byte> values, Reduction op, const Region& block,
-                              const Communicator::State& state) {
-  const std::size_t count = values.size() / sizeof(bfloat16), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
+template <class Narrow>
+Reducible reducible_in_float(std::span<std::byte> values, Reduction op, const Region& block,
+                             const Communicator::State& state) {
+  const std::size_t count = values.size() / sizeof(Narrow), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
   const std::shared_ptr<SharedHeap> heap = state.runtime->heap();
   const std::shared_ptr<void> memory(heap->allocate(bytes, 64),
                                      [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
   const bool average = op == Reduction::average;
   Reducible result{.data = {static_cast<std::byte*>(memory.get()), count * sizeof(float)},
                    .operation = element_operation<float>(average ? Reduction::sum : op),
-                   .begin = {to_float, values.data(), memory.get(), count},
-                   .finish = {to_bfloat16, values.data(), static_cast<std::size_t>(block.offset),
+                   .begin = {to_float<Narrow>, values.data(), memory.get(), count},
+                   .finish = {to_narrow<Narrow>, values.data(), static_cast<std::size_t>(block.offset),
                               static_cast<std::size_t>(block.count), average ? 1.0 / state.size : 1.0, memory}};
-  result.operation.type = ElementType::bfloat16;
+  result.operation.type = element_type<Narrow>();
   result.operation.reduction = op;
   return result;
+}
+template <>
+Reducible reducible<bfloat16>(std::span<std::byte> values, Reduction op, const Region& block,
+                              const Communicator::State& state) {
+  return reducible_in_float<bfloat16>(values, op, block, state);
+}
+template <>
+Reducible reducible<float16>(std::span<std::byte> values, Reduction op, const Region& block,
+                             const Communicator::State& state) {
+  return reducible_in_float<float16>(values, op, block, state);
 }
 
 Reducible reducible(const Communicator::State& state, const UntypedOperation& o, const Region& block) {
@@ -111,6 +123,8 @@ Reducible reducible(const Communicator::State& state, const UntypedOperation& o,
       return reducible<std::int64_t>(o.output, o.reduction, block, state);
     case ElementType::uint64:
       return reducible<std::uint64_t>(o.output, o.reduction, block, state);
+    case ElementType::float16:
+      return reducible<float16>(o.output, o.reduction, block, state);
     default:
       return reducible<bfloat16>(o.output, o.reduction, block, state);
   }
@@ -292,6 +306,7 @@ INSTANTIATE(std::int32_t)
 INSTANTIATE(std::int64_t)
 INSTANTIATE(std::uint64_t)
 INSTANTIATE(bfloat16)
+INSTANTIATE(float16)
 #undef INSTANTIATE
 
 Request Communicator::start_untyped(const UntypedOperation& o) const {

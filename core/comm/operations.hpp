@@ -12,7 +12,7 @@
 // too; nvcc 13 and Clang 14 need `AllReduce<float>{.values = …}` there.
 //
 // Shapes. Counts are in elements. "Block r" is block_of() in schedule/schedule.hpp: about equal blocks, larger first.
-// Types. Reductions take float, double, std::int32_t, std::int64_t, std::uint64_t and bfloat16, or with an
+// Types. Reductions take float, double, std::int32_t, std::int64_t, std::uint64_t, bfloat16 and float16, or with an
 // ElementOperation (user_operation() in reduction.hpp) any trivially copyable type. Other operations take any trivially
 // copyable type.
 // Ranks. Operation, element type, count, root and options are equal on all ranks. The counts of AllToAll may differ.
@@ -47,7 +47,8 @@ concept ReducibleElement = !std::is_const_v<T> && std::is_trivially_copyable_v<T
 /// In place: every rank gets the reduction of all ranks' values, with equal bits.
 template <class T, ReductionOperation Op = Reduction>
 struct AllReduce {
-  static_assert(ReducibleElement<T, Op>, "float, double, int32, int64, uint64, bfloat16, or an ElementOperation");
+  static_assert(ReducibleElement<T, Op>,
+                "float, double, int32, int64, uint64, bfloat16, float16, or an ElementOperation");
 
   std::span<T> values;
   Op op = {};
@@ -67,7 +68,8 @@ struct ReduceScatterOptions {
 /// In place: on rank r, block r becomes the reduction of all ranks' values. The other blocks are undefined afterwards.
 template <class T, ReductionOperation Op = Reduction>
 struct ReduceScatter {
-  static_assert(ReducibleElement<T, Op>, "float, double, int32, int64, uint64, bfloat16, or an ElementOperation");
+  static_assert(ReducibleElement<T, Op>,
+                "float, double, int32, int64, uint64, bfloat16, float16, or an ElementOperation");
 
   std::span<T> values;
   Op op = {};

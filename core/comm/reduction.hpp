@@ -5,6 +5,7 @@
 //   comm.all_reduce(std::span(pairs),
 //                   user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace aloni::comm {
 
 /// Minimum and maximum are NaN if any value is NaN. The average is the sum times 1 / ranks, for floating-point types
 /// only.
-/// Reductions of bfloat16 are computed in float and rounded once.
+/// Reductions of bfloat16 and float16 are computed in float and rounded once.
 enum class Reduction : std::uint8_t { sum, min, max, product, average };
 
-enum class ElementType : std::uint8_t { bytes, float32, float64, int32, int64, uint64, bfloat16, user };
+enum class ElementType : std::uint8_t { bytes, float32, float64, int32, int64, uint64, bfloat16, float16, user };
 
 template <class T>
 constexpr ElementType element_type() {
@@ -37,6 +38,8 @@ constexpr ElementType element_type() {
     return ElementType::uint64;
   else if constexpr (std::is_same_v<T, bfloat16>)
     return ElementType::bfloat16;
+  else if constexpr (std::is_same_v<T, float16>)
+    return ElementType::float16;
   else if constexpr (std::is_same_v<T, std::byte>)
     return ElementType::bytes;
   else

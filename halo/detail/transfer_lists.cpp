@@ -151,7 +151,8 @@ class Entries {
   }
 
   static constexpr T poisonous() {
-    if constexpr (std::is_same_v<T, comm::bfloat16>) return T(std::numeric_limits<float>::quiet_NaN());
+    if constexpr (std::is_same_v<T, comm::bfloat16> || std::is_same_v<T, comm::float16>)
+      return T(std::numeric_limits<float>::quiet_NaN());
     return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
   }
 

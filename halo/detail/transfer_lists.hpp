@@ -49,7 +49,9 @@ class TransferLists {
     std::apply([&](const auto&... lists) { (f(lists), ...); }, lists_);
   }
 
-  std::tuple<OfType<float>, OfType<double>, OfType<std::int32_t>, OfType<std::int64_t>, OfType<comm::bfloat16>> lists_;
+  std::tuple<OfType<float>, OfType<double>, OfType<std::int32_t>, OfType<std::int64_t>, OfType<comm::bfloat16>,
+             OfType<comm::float16>>
+      lists_;
 };
 
 }  // namespace aloni::halo::detail

@@ -70,7 +70,8 @@ inline const Names<KernelKind>& names_of_kinds() {
 inline const Names<nn::ElementType>& names_of_types() {
   static const Names<nn::ElementType> names{{nn::ElementType::float32, "float32"},
                                             {nn::ElementType::float64, "float64"},
-                                            {nn::ElementType::bfloat16, "bfloat16"}};
+                                            {nn::ElementType::bfloat16, "bfloat16"},
+                                            {nn::ElementType::float16, "float16"}};
   return names;
 }
 inline const Names<comm::AllReduceAlgorithm>& names_of_algorithms() {
@@ -176,6 +177,7 @@ void visit_processor(M& p, V& v) {
   v("float32_flops", p.float32_flops, flop_rate);
   v("float64_flops", p.float64_flops, flop_rate_or_zero);
   v("bfloat16_flops", p.bfloat16_flops, flop_rate_or_zero);
+  v("float16_flops", p.float16_flops, flop_rate_or_zero);
   v("core_bandwidth", p.core_bandwidth, bandwidth);
   v("node_bandwidth", p.node_bandwidth, bandwidth);
   v("core_cache_bytes", p.core_cache_bytes, size);

@@ -2,6 +2,7 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/nn/data/sample_values.hpp>
 #include <aloni/nn/data/target_values.hpp>
 
@@ -110,6 +111,7 @@ void check_fits(const Dataset& set, const std::string& set_name, const NetworkDe
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(comm::bfloat16)
+INSTANTIATE(comm::float16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

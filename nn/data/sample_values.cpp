@@ -1,6 +1,7 @@
 #include <aloni/nn/data/sample_values.hpp>
 
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/nn/data/target_values.hpp>
 
 #include <algorithm>
@@ -202,6 +203,7 @@ void read_pixel_labels(const Dataset& set, Index sample, const Augmentation& cha
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(comm::bfloat16)
+INSTANTIATE(comm::float16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

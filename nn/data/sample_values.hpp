@@ -12,7 +12,7 @@
 namespace aloni::nn {
 
 // Common contract. `box` counts within the sample. Values are written dense, channels last. Only the part of the file
-// that `box` shows is read, into `scratch`, whose memory is used again. T is float, double or comm::bfloat16; values
+// that `box` shows is read, into `scratch`, whose memory is used again. T is float, double, bfloat16 or float16; values
 // are computed in double and rounded once.
 // Not collective. Throw InvalidArgument for a wrong box or size, and FileError as SampleArray::read.
 

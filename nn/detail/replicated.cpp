@@ -43,8 +43,11 @@ void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser) {
 }
 
 void add_to(comm::ReplicatedValues& values, const UpdateOptions& options) {
-  const auto& [max_norm] = options;
+  const auto& [max_norm, loss_scaling] = options;
   values.add("max_norm", max_norm.value_or(0));
+  const auto& [initial, growth, backoff, interval] = loss_scaling.value_or(LossScaling{.initial = 0});
+  values.add("initial loss scale", initial).add("growth of the loss scale", growth);
+  values.add("backoff of the loss scale", backoff).add("interval of the loss scale", interval);
 }
 
 void add_to(comm::ReplicatedValues& values, const LearningRate& rate) {

@@ -1,6 +1,7 @@
 #pragma once
 // The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
@@ -14,10 +15,13 @@
 
 namespace aloni::nn::detail {
 
-/// "float", "double", "bfloat16".
+/// "float", "double", "bfloat16", "float16".
 template <class T>
 std::string element_name() {
-  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, double> ? "double" : "bfloat16";
+  return std::is_same_v<T, float>           ? "float"
+         : std::is_same_v<T, double>        ? "double"
+         : std::is_same_v<T, comm::float16> ? "float16"
+                                            : "bfloat16";
 }
 
 /// The input, each layer and the loss.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/nn/checkpoint/blocks.hpp>
 
 #include <algorithm>
@@ -40,6 +41,7 @@ void convert(ElementType from, const std::vector<std::byte>& values, std::vector
   if (from == ElementType::float32) convert<float, To>(values, to);
   if (from == ElementType::float64) convert<double, To>(values, to);
   if (from == ElementType::bfloat16) convert<comm::bfloat16, To>(values, to);
+  if (from == ElementType::float16) convert<comm::float16, To>(values, to);
 }
 
 }  // namespace

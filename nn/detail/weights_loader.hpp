@@ -19,7 +19,7 @@ class WeightsLoader : public checkpoint::Archive {
   void value(const std::string& name, std::int64_t&) override { refuse_value(name); }
   void value(const std::string& name, double&) override { refuse_value(name); }
   void value(const std::string& name, std::string&) override { refuse_value(name); }
-  /// Converts between float32, float64 and bfloat16.
+  /// Converts between float32, float64, bfloat16 and float16.
   void tensor(checkpoint::TensorSource tensor, std::byte* data) override;
   void keep(std::shared_ptr<const void>) override {}
 

@@ -194,7 +194,7 @@ ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
   template void batch_norm_backward<T, Exec>(                                                                 \
       const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>, InArray<double, Exec>, \
       InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>, InArray<parameter_type_t<T>, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -51,7 +51,7 @@ void BiasGradient<T, Exec>::operator()(const Exec& exec, InTensor<T, Exec> dy, O
 #define INSTANTIATE(T, Exec)                                                                         \
   template void add_bias<T, Exec>(const Exec&, InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>); \
   template class BiasGradient<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

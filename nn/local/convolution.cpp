@@ -221,20 +221,25 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
                         "another backend: " + *reason);
     }
   }
+  if constexpr (std::is_same_v<T, comm::float16> && detail::runs_on_host<Exec>) {  // no backend of hosts has float16
+    if (backend != ConvolutionBackend::automatic && backend != ConvolutionBackend::reference)
+      return detail::make_converting_convolution<T, Exec>(problem, exec, passes, backend, orders);
+  }
   switch (backend) {
     case ConvolutionBackend::automatic:
       return std::make_unique<PerPassConvolution<T, Exec>>(problem, exec, passes, orders);
     case ConvolutionBackend::direct:
-      if constexpr (detail::runs_on_host<Exec> && !std::is_same_v<T, comm::bfloat16>)
+      if constexpr (detail::runs_on_host<Exec> && !is_16_bit(element_type<T>))
         return detail::make_direct_convolution<T, Exec>(problem, exec, passes);
       break;
     case ConvolutionBackend::onednn:
-      if constexpr (config::has_onednn && detail::runs_on_host<Exec> && !std::is_same_v<T, double>) {
+      if constexpr (config::has_onednn && detail::runs_on_host<Exec> && !std::is_same_v<T, double> &&
+                    !std::is_same_v<T, comm::float16>) {
         return detail::make_onednn_convolution<T, Exec>(problem, exec, passes, orders);
       }
       break;
     case ConvolutionBackend::kokkos_kernels:
-      if constexpr (std::is_same_v<T, comm::bfloat16>) {
+      if constexpr (is_16_bit(element_type<T>)) {
         return detail::make_converting_convolution<T, Exec>(problem, exec, passes, backend);
       } else if constexpr (config::has_kokkos_kernels) {
         return detail::make_kokkos_kernels_convolution<T, Exec>(problem, exec, passes);
@@ -259,7 +264,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
       ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses,                             \
       const std::shared_ptr<FilterOrders>&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

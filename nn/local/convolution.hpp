@@ -16,11 +16,12 @@
 //   device memory or fences.
 // * Calls write every element of an output and do not read its old values. Boxes of size 0 are allowed.
 // * All implementations give the same bits if the type holds all products and sums exactly (small integers).
-// * T is float, double or comm::bfloat16. With bfloat16, x, y and their gradients are bfloat16; filters, bias and their
-//   gradients are float. Filters are rounded to bfloat16 for the products. Sums are float (double in `reference`); y
-//   and dx are rounded once. bfloat16 runs through oneDNN, on processors for which oneDNN has bfloat16 kernels, and on
-//   devices through cuDNN, which rounds dw to bfloat16. `kokkos_kernels` computes it in copies of float. `direct`
-//   throws Unsupported.
+// * T is float, double, comm::bfloat16 or comm::float16. With the types of 16 bits, x, y and their gradients have this
+//   type; filters, bias and their gradients are float. Filters are rounded to T for the products. Sums are float
+//   (double in `reference`); y and dx are rounded once. On devices both run through cuDNN, which rounds dw to T.
+//   `kokkos_kernels` computes them in copies of float.
+// * On hosts bfloat16 runs through oneDNN, on processors for which oneDNN has bfloat16 kernels. `direct` throws
+//   Unsupported. All implementations compute float16 in copies of float, which halves the memory of activations only.
 //
 // Backward-data of a distributed layer has a problem of its own: x is the box of dx to write, y is the box of dy that
 // it needs (with ghosts), and offset relates these two boxes.

@@ -141,6 +141,7 @@ ConvolutionBackend choose_backend(const ConvolutionProblem& p, ConvolutionPass p
     return machine.kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
   }
   if (type == ElementType::bfloat16) return ConvolutionBackend::onednn;
+  if (type == ElementType::float16) type = ElementType::float32;  // it computes in copies of float
   if (type == ElementType::float32 && machine.onednn && suits_onednn(p, pass, machine.filter_gradient_bytes) &&
       !detail::onednn_refusal(detail::padded_problem(p), pass, detail::OnednnActivations::float32))
     return ConvolutionBackend::onednn;
@@ -192,7 +193,8 @@ bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& c, const Mach
           .has_value();
     }
     case ConvolutionBackend::kokkos_kernels:
-      return !machine.kokkos_kernels || c.type == ElementType::bfloat16;
+      return !machine.kokkos_kernels || c.type == ElementType::bfloat16 ||
+             (c.type == ElementType::float16 && !machine.on_host);
     case ConvolutionBackend::cudnn:
       return machine.on_host || !machine.cudnn;
   }

@@ -77,6 +77,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_cudnn_convolution(const Convolut
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(comm::bfloat16)
+INSTANTIATE(comm::float16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -53,6 +53,12 @@ Index scratch_bytes(const ConvolutionProblem& p, const ConvolutionPasses& passes
          (passes.dense_output ? 0 : output * activation_bytes) + (passes.backward_filter ? filters * filter_bytes : 0);
 }
 
+Index bytes_as_floats(const ConvolutionProblem& p) {
+  const Index input = p.samples * p.channels * p.input[0] * p.input[1] * p.input[2];
+  const Index output = p.samples * p.filters * p.output[0] * p.output[1] * p.output[2];
+  return (input + output) * static_cast<Index>(sizeof(float));
+}
+
 std::string to_string(const ConvolutionProblem& p) {
   return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +
          triple(p.output) + "x" + std::to_string(p.filters) +

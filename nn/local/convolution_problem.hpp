@@ -82,6 +82,8 @@ double flops(const ConvolutionProblem& problem);
 /// `activation_bytes`, `filter_bytes`: of an element.
 Index scratch_bytes(const ConvolutionProblem& problem, const ConvolutionPasses& passes, int activation_bytes,
                     int filter_bytes);
+/// Bytes of the input and the output in float: copies in which hosts compute activations of float16.
+Index bytes_as_floats(const ConvolutionProblem& problem);
 
 /// One line: "32x(1,28,28)x1 -> (1,28,28)x6, kernel (1,5,5), stride (1,1,1), dilation (1,1,1), offset (0,-2,-2)";
 /// with groups, "…x6, groups 3, kernel …".

@@ -158,7 +158,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const Conv
 #define INSTANTIATE(T, Exec)                                                               \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

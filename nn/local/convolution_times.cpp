@@ -11,8 +11,10 @@ namespace aloni::nn::local {
 
 namespace {
 
-constexpr std::array<std::pair<ElementType, std::string_view>, 3> type_names{
-    {{ElementType::float32, "float32"}, {ElementType::float64, "float64"}, {ElementType::bfloat16, "bfloat16"}}};
+constexpr std::array<std::pair<ElementType, std::string_view>, 4> type_names{{{ElementType::float32, "float32"},
+                                                                              {ElementType::float64, "float64"},
+                                                                              {ElementType::bfloat16, "bfloat16"},
+                                                                              {ElementType::float16, "float16"}}};
 constexpr std::array passes_by_number{ConvolutionPass::forward, ConvolutionPass::backward_data,
                                       ConvolutionPass::backward_filter};
 constexpr std::string_view input_gaps_text = ", input with gaps", output_gaps_text = ", output with gaps";

@@ -46,7 +46,7 @@ void dropout(const Exec& exec, const DropoutMask& mask, InTensor<T, Exec> x, Ten
 
 #define INSTANTIATE(T, Exec) \
   template void dropout<T, Exec>(const Exec&, const DropoutMask&, InTensor<T, Exec>, Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

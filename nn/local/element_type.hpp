@@ -6,7 +6,10 @@
 
 namespace aloni::nn {
 
-enum class ElementType : std::uint8_t { float32, float64, bfloat16, int32 };
+enum class ElementType : std::uint8_t { float32, float64, bfloat16, float16, int32 };
+
+/// Types of 16 bits. Layers of such activations have parameters of float, and compute in float.
+constexpr bool is_16_bit(ElementType type) { return type == ElementType::bfloat16 || type == ElementType::float16; }
 
 constexpr Index bytes_of(ElementType type) {
   switch (type) {
@@ -16,6 +19,7 @@ constexpr Index bytes_of(ElementType type) {
     case ElementType::float64:
       return 8;
     case ElementType::bfloat16:
+    case ElementType::float16:
       break;
   }
   return 2;

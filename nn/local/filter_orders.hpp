@@ -31,7 +31,13 @@ class Scratch {
   /// Makes room for at least so many bytes. Moves the memory: ask for data() again. @pre no kernel runs
   void reserve(std::size_t bytes);
   std::byte* data() const { return memory_.get(); }
-  std::size_t bytes() const { return bytes_; }
+  /// With those of of_callers().
+  std::size_t bytes() const { return bytes_ + (of_callers_ ? of_callers_->bytes() : 0); }
+  /// Another memory, for kernels that run kernels with this one.
+  Scratch& of_callers() {
+    if (!of_callers_) of_callers_ = std::make_unique<Scratch>();
+    return *of_callers_;
+  }
   static constexpr std::size_t alignment = 64;
   static constexpr std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -41,6 +47,7 @@ class Scratch {
   };
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t bytes_ = 0;
+  std::unique_ptr<Scratch> of_callers_;
 };
 
 /// A copy of the filters in another type, which all kernels of a store read.

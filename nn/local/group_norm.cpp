@@ -205,7 +205,7 @@ void LocalGroupNorm<T, Exec>::backward(const Exec& exec, Index count, InTensor<T
 }
 
 #define INSTANTIATE(T, Exec) template class LocalGroupNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -312,7 +312,7 @@ void LocalLayerNorm<T, Exec>::backward(const Exec& exec, Index channels, InTenso
 }
 
 #define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -2,6 +2,7 @@
 // The argument types of the local kernels. A kernel deduces its element type from the view that it writes, or from the
 // template argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/views/local_view.hpp>
@@ -13,16 +14,16 @@
 
 namespace aloni::nn {
 
-/// The type of parameters, their gradients and sums for activations of type T. Kernels compute with bfloat16
-/// activations in float.
+/// T: float, double, comm::bfloat16, comm::float16.
 template <class T>
-using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
+inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16>  ? ElementType::bfloat16
+                                            : std::is_same_v<T, comm::float16> ? ElementType::float16
+                                            : std::is_same_v<T, double>        ? ElementType::float64
+                                                                               : ElementType::float32;
 
-/// T: float, double, comm::bfloat16.
+/// The type of parameters, their gradients and sums for activations of type T.
 template <class T>
-inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16> ? ElementType::bfloat16
-                                            : std::is_same_v<T, double>       ? ElementType::float64
-                                                                              : ElementType::float32;
+using parameter_type_t = std::conditional_t<is_16_bit(element_type<T>), float, T>;
 
 /// The execution space for activations of type T.
 template <class T>

@@ -136,13 +136,14 @@ struct DiceGradient {
   Rows rows;
   Tensor<const T, Exec> logits, targets;
   Array<const double, Exec> sums;
+  double scale;
   Tensor<T, Exec> dlogits;
 
   KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
     const double p = sigmoid(static_cast<double>(logits(n, d, h, w, c)));
     const double t = static_cast<double>(targets(n, d, h, w, c)), squares = sums(1) + sums(2);
     const double by_p = squares > 0 ? 2 * (2 * sums(0) / squares * p - t) / squares : 0.0 * squares;  // keeps NaN
-    dlogits(n, d, h, w, c) = static_cast<T>(by_p * p * (1 - p));
+    dlogits(n, d, h, w, c) = static_cast<T>(scale * by_p * p * (1 - p));
   }
 };
 
@@ -216,13 +217,14 @@ void dice_sums(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> tar
 
 template <class T, class Exec>
 void dice_gradient(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, InArray<double, Exec> sums,
-                   Tensor<T, Exec> dlogits) {
+                   double scale, Tensor<T, Exec> dlogits) {
   constexpr auto operation = "aloni::nn::local::dice_gradient";
   detail::check_same_extents(operation, "logits", logits, dlogits);
   detail::check_same_extents(operation, "targets", targets, dlogits);
   detail::check_extent(operation, "sums", sums, 4);
-  detail::for_each_element(exec, "aloni::nn::dice_gradient",
-                           detail::DiceGradient<T, Exec>{detail::rows_of(dlogits), logits, targets, sums, dlogits});
+  detail::for_each_element(
+      exec, "aloni::nn::dice_gradient",
+      detail::DiceGradient<T, Exec>{detail::rows_of(dlogits), logits, targets, sums, scale, dlogits});
 }
 
 template <class Exec>
@@ -244,8 +246,8 @@ void dice_loss(const Exec& exec, double share, InArray<double, Exec> sums, OutAr
                                             Tensor<T, Exec>, OutArray<double, Exec>);                                \
   template void dice_sums<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, OutArray<double, Exec>);       \
   template void dice_gradient<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>,     \
-                                       Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+                                       double, Tensor<T, Exec>);
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 #define INSTANTIATE(Exec) \

@@ -41,11 +41,11 @@ void mean_squared_error(const Exec& exec, InTensor<T, Exec> outputs, InTensor<T,
 /// (z > 0) = (t > 1/2). `sums` has extent 4.
 template <class T, class Exec>
 void dice_sums(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, OutArray<double, Exec> sums);
-/// dlogits = the derivative of 1 - 2 sum(p t) / (sum(p²) + sum(t²)), with the sums over all ranks; 0 if both sums of
-/// squares are 0.
+/// dlogits = scale × the derivative of 1 - 2 sum(p t) / (sum(p²) + sum(t²)), with the sums over all ranks; 0 if both
+/// sums of squares are 0.
 template <class T, class Exec>
 void dice_gradient(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, InArray<double, Exec> sums,
-                   Tensor<T, Exec> dlogits);
+                   double scale, Tensor<T, Exec> dlogits);
 /// result = share × (the loss, the number of right predictions), from the sums over all ranks.
 template <class Exec>
 void dice_loss(const Exec& exec, double share, InArray<double, Exec> sums, OutArray<double, Exec> result);

@@ -149,7 +149,7 @@ void absolute_errors(const Exec& exec, InTensor<T, Exec> outputs, InTensor<T, Ex
   template void foreground_overlap<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>,                         \
                                             OutArray<double, Exec>);                                                   \
   template void absolute_errors<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, OutArray<double, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

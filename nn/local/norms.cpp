@@ -94,15 +94,16 @@ struct FindFactors {
     const auto count = static_cast<Index>(tensors.extent(0));
     double sum = 0;
     for (Index t = 0; t < count; ++t) sum += squares(tensors(t), 0);
-    const double norm = Kokkos::sqrt(sum), bound = options.max_norm / (norm + 1e-6);
+    const double norm = Kokkos::sqrt(sum) / options.scale, bound = options.max_norm / (norm + 1e-6);
     const double clip = bound >= 1 ? 1.0 : bound;  // NaN stays NaN
-    factors(0) = clip;
+    factors(0) = options.skips && !Kokkos::isfinite(norm) ? -1.0 : clip / options.scale;
     factors(1) = norm;
     if (!options.rates) return;
     for (Index t = 0; t < count; ++t) {
       double rate = 1;
       if (tensors(t).is_weight) {
-        const double g = clip * Kokkos::sqrt(squares(tensors(t), 0)), w = Kokkos::sqrt(squares(tensors(t), 1));
+        const double g = clip * Kokkos::sqrt(squares(tensors(t), 0)) / options.scale;
+        const double w = Kokkos::sqrt(squares(tensors(t), 1));
         if (g != 0 && w != 0) rate = options.trust * w / (g + options.weight_decay * w + options.epsilon);
       }
       factors(2 + t) = rate;

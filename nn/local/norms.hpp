@@ -28,6 +28,8 @@ void add_chunks(const Exec& exec, InArray<double, Exec> chunks, std::type_identi
 /// Which factors an update needs, and its options.
 struct FactorOptions {
   double max_norm = 0;  ///< of all gradients; infinity: not clipped
+  double scale = 1;     ///< by which the gradients are too large, and the factors divide
+  bool skips = false;   ///< no update by gradients that are not finite
   bool rates = false;   ///< of LARS
   double trust = 0, weight_decay = 0, epsilon = 0;
 };
@@ -36,8 +38,9 @@ template <class Exec>
 struct SquareSums {
   Array<const double, Exec> whole, blocks;
 };
-/// factors[0] = min(1, max_norm / (norm + 1e-6)), with the norm over all tensors; a norm that is NaN makes it NaN.
-/// factors[1] = the norm. With `rates` factors[2 + i] = the local rate of tensor i, by the formula of LarsOptions.
+/// factors[0] = min(1, max_norm / (norm + 1e-6)) / scale, with the norm of all gradients / scale. A norm that is NaN
+/// makes it NaN. With `skips` it is -1 for a norm that is not finite. factors[1] = the norm. With `rates` factors[2 +
+/// i] = the local rate of tensor i, by the formula of LarsOptions.
 template <class Exec>
 void find_factors(const Exec& exec, const FactorOptions& options, const SquareSums<Exec>& sums,
                   std::type_identity_t<TensorsOfNorms<Exec>> tensors, OutArray<double, Exec> factors);

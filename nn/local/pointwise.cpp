@@ -41,12 +41,16 @@ struct ScaledGradient {
   const double* factor;
   KOKKOS_FUNCTION T operator[](const Index i) const { return static_cast<T>(*factor) * values[i]; }
 };
-/// Calls run(gradients), with the factor or as they are: an update without one costs as much as before.
+struct UnlessNegative {
+  const double* factor;
+  KOKKOS_FUNCTION bool operator()() const { return !(*factor < 0); }
+};
+/// Calls run(gradients, runs), with the factor or as they are: an update without one costs as much as before.
 template <class T, class Factor, class Run>
 void with_factor(const char* operation, const T* gradient, const Factor& factor, const Run& run) {
   check_extent_or_none(operation, "factor", factor, 1);
-  if (factor.extent(0) == 0) return run(gradient);
-  run(ScaledGradient<T>{gradient, factor.data()});
+  if (factor.extent(0) == 0) return run(gradient, Always{});
+  run(ScaledGradient<T>{gradient, factor.data()}, UnlessNegative{factor.data()});
 }
 
 template <class T, class Gradient>
@@ -95,7 +99,7 @@ struct Adam {
   }
 };
 /// One index is a block of elements on a host, and one element on a device. Both look their tensor up by bisection.
-template <class T, class Gradient, class Exec>
+template <class T, class Gradient, class Runs, class Exec>
 struct Lars {
   static constexpr Index block = runs_on_host<Exec> ? 4096 : 1;
   T momentum;
@@ -105,8 +109,10 @@ struct Lars {
   Index elements;
   TensorsOfNorms<Exec> tensors;
   Array<const double, Exec> rates;
+  Runs runs;
 
   KOKKOS_FUNCTION void operator()(const Index b) const {
+    if (!runs()) return;
     Index i = b * block;
     const Index end = i + block < elements ? i + block : elements;
     const auto count = static_cast<Index>(tensors.extent(0));
@@ -172,8 +178,8 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
   const T momentum = static_cast<T>(parameters.momentum);
   const bool is_plain = parameters.momentum == 0 && velocity.extent(0) == 0;
   if (!is_plain) detail::check_extent(operation, "velocity", velocity, count);
-  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G>(const G& g) {
-    const auto run = [&](const auto& rule) { detail::for_each_flat(exec, "aloni::nn::sgd_step", count, rule); };
+  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G>(const G& g, const auto& runs) {
+    const auto run = [&](const auto& rule) { detail::for_each_flat(exec, "aloni::nn::sgd_step", count, rule, runs); };
     if (is_plain) return run(detail::PlainSgd<T, G>{rate, decay, g, weights.data()});
     if (parameters.nesterov)
       return run(detail::NesterovSgd<T, G>{rate, momentum, decay, g, weights.data(), velocity.data()});
@@ -192,7 +198,7 @@ void adam_step(const Exec& exec, const AdamOptions& options, std::int64_t step, 
   detail::check_extent(operation, "second_moment", second_moment, count);
   const auto t = static_cast<double>(step);
   const bool is_l2 = options.decay == WeightDecay::l2;
-  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G>(const G& g) {
+  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G>(const G& g, const auto& runs) {
     detail::for_each_flat(
         exec, "aloni::nn::adam_step", count,
         detail::Adam<T, G>{.rate = static_cast<T>(options.learning_rate / (1 - std::pow(options.beta1, t))),
@@ -207,7 +213,8 @@ void adam_step(const Exec& exec, const AdamOptions& options, std::int64_t step, 
                            .gradient = g,
                            .weights = weights.data(),
                            .first = first_moment.data(),
-                           .second = second_moment.data()});
+                           .second = second_moment.data()},
+        runs);
   });
 }
 
@@ -221,8 +228,8 @@ void lars_step(const Exec& exec, const LarsOptions& options, InArray<T, Exec> gr
   detail::check_extent(operation, "velocity", velocity, count);
   detail::check_extent(operation, "rates", rates, static_cast<Index>(tensors.extent(0)));
   if (count == 0) return;
-  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G>(const G& g) {
-    using Rule = detail::Lars<T, G, Exec>;
+  detail::with_factor<T>(operation, gradient.data(), factor, [&]<class G, class R>(const G& g, const R& runs) {
+    using Rule = detail::Lars<T, G, R, Exec>;
     const Rule rule{static_cast<T>(options.momentum),
                     options.learning_rate,
                     options.weight_decay,
@@ -231,7 +238,8 @@ void lars_step(const Exec& exec, const LarsOptions& options, InArray<T, Exec> gr
                     velocity.data(),
                     count,
                     tensors,
-                    rates};
+                    rates,
+                    runs};
     Kokkos::parallel_for("aloni::nn::lars_step", detail::Range<Exec>(exec, 0, (count + Rule::block - 1) / Rule::block),
                          rule);
   });
@@ -241,13 +249,14 @@ void lars_step(const Exec& exec, const LarsOptions& options, InArray<T, Exec> gr
   template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                   \
   template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
   template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 #define INSTANTIATE(Narrow, Exec)                                                                       \
   template void convert<Narrow, float, Exec>(const Exec&, InTensor<float, Exec>, Tensor<Narrow, Exec>); \
   template void convert<float, Narrow, Exec>(const Exec&, InTensor<Narrow, Exec>, Tensor<float, Exec>);
 ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::float16)
 #undef INSTANTIATE
 
 #define INSTANTIATE(T, Exec)                                                                                        \

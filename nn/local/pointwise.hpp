@@ -36,7 +36,8 @@ struct SgdParameters {
 /// velocity = momentum × velocity + (gradient + weight_decay × weights); weights -= learning_rate × velocity. With
 /// `nesterov` weights -= learning_rate × (gradient + weight_decay × weights + momentum × velocity).
 /// `velocity` may have extent 0 when momentum is 0.
-/// `factor`: of the gradients, in all functions below; extent 1, or 0 for the factor 1.
+/// `factor`: of the gradients, in all functions below; extent 1, or 0 for the factor 1. With a negative factor weights
+/// and states stay.
 template <class T, class Exec>
 void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec> gradient, Array<T, Exec> weights,
               OutArray<T, Exec> velocity, InArray<double, Exec> factor = {});

@@ -133,7 +133,7 @@ void pointwise_backward(const Exec& exec, const Operation& layer, InTensor<T, Ex
   template void pointwise_forward<T, Exec>(const Exec&, const Operation&, InTensor<T, Exec>, Tensor<T, Exec>);   \
   template void pointwise_backward<T, Exec>(const Exec&, const Operation&, InTensor<T, Exec>, InTensor<T, Exec>, \
                                             Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

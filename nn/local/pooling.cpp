@@ -156,7 +156,7 @@ template <template <class, class> class Row, class T, class Exec, class View, cl
 void max_pool(const Exec& exec, const char* label, const View& result, bool contiguous, const Kernel& kernel) {
   const Rows rows = rows_of(result);
   if (rows.elements() == 0) return;
-  if constexpr (runs_on_host<Exec> && !std::is_same_v<T, comm::bfloat16>) {
+  if constexpr (runs_on_host<Exec> && !is_16_bit(element_type<T>)) {
     if (contiguous) {
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), Row<T, Exec>{{rows, kernel}, &pool_kernels<T>()});
       return;
@@ -267,7 +267,7 @@ void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> d
   template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>,                               \
                                                 OutTensor<parameter_type_t<T>, Exec>);                                \
   template void global_average_backward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

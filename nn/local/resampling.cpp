@@ -104,7 +104,7 @@ void resample_backward(const Exec& exec, const ResamplingProblem& p, InTensor<T,
                                                     InTensor<std::int32_t, Exec>, Tensor<T, Exec>);                   \
   template void resample_forward<T, Exec>(const Exec&, const ResamplingProblem&, InTensor<T, Exec>, Tensor<T, Exec>); \
   template void resample_backward<T, Exec>(const Exec&, const ResamplingProblem&, InTensor<T, Exec>, Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
+ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

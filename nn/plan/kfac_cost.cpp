@@ -64,7 +64,7 @@ KfacCost cost_of_kfac(const StepPlan& plan, const KfacPlan& kfac, int rank, cons
   Index triangles = 0, squares = 0, longest = factor_patch_elements;
   Index values = 0, largest_layer = 0, own_squares = 0;
   const ElementType activations = plan.buffers[static_cast<std::size_t>(plan.output)].type;
-  const Index element = bytes_of(activations == ElementType::bfloat16 ? ElementType::float32 : activations);
+  const Index element = bytes_of(is_16_bit(activations) ? ElementType::float32 : activations);
   for (const KfacLayer& layer : kfac.layers) {
     const Index elements = layer.rows * layer.columns;
     values += elements;

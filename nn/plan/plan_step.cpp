@@ -526,6 +526,7 @@ class StepPlanner {
                   .share = 1.0 / plan_.ranks,
                   .region = own,
                   .scale = 1 / mean_divisor(),
+                  .scales_loss = trains() && options_.update_options.loss_scaling,
                   .counts = output.is_first_copy(rank()),
                   .smoothing = network_.label_smoothing};
     if (global_sums_ != no_buffer) {
@@ -656,13 +657,18 @@ class StepPlanner {
     }
   }
 
-  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs.
+  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs. Hosts
+  /// compute float16 in copies of float, for which all convolutions share memory too.
   void add_scratch() {
     const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
-    Index most_of_all = 0, most_of_borders = 0;
+    Index most_of_all = 0, most_of_borders = 0, most_of_copies = 0;
     const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type,
                          bool border = false) {
       Index& most = border && has_border_stream(plan_.streams) ? most_of_borders : most_of_all;
+      const bool copies = type == ElementType::float16 && builder_.machine().on_host;
+      if (copies) passes.dense_input = passes.dense_output = true;
+      if (copies && call.computes && call.backend != local::ConvolutionBackend::reference)
+        most_of_copies = std::max(most_of_copies, local::bytes_as_floats(call.problem));
       if (call.computes && call.backend == local::ConvolutionBackend::onednn)
         most = std::max(most, local::scratch_bytes(call.problem, passes, static_cast<int>(bytes_of(type)),
                                                    static_cast<int>(bytes_of(builder_.parameters()))));
@@ -691,8 +697,9 @@ class StepPlanner {
       }
     }
     const Index element = bytes_of(builder_.parameters());
-    for (const auto& [name, bytes] : {std::pair{"convolution_scratch", most_of_all},
-                                      std::pair{"convolution_scratch_of_borders", most_of_borders}}) {
+    for (const auto& [name, bytes] :
+         {std::pair{"convolution_scratch", most_of_all}, std::pair{"convolution_scratch_of_borders", most_of_borders},
+          std::pair{"convolution_copies", most_of_copies}}) {
       if (bytes == 0) continue;
       const BufferId scratch =
           builder_.add_array(name, BufferRole::workspace, builder_.parameters(), (bytes + element - 1) / element);

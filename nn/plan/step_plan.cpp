@@ -13,7 +13,7 @@
 namespace aloni::nn {
 
 const char* name(ElementType type) {
-  constexpr std::array names{"float", "double", "bfloat16", "int32"};
+  constexpr std::array names{"float", "double", "bfloat16", "float16", "int32"};
   return names[static_cast<std::size_t>(type)];
 }
 
@@ -54,9 +54,9 @@ struct ChangingArguments {
   std::string operator()(const GlobalAverageWork&) const { return {}; }
   std::string operator()(const DenseWork&) const { return {}; }
   std::string operator()(const PointwiseWork&) const { return {}; }
-  std::string operator()(const LossWork&) const { return {}; }
   std::string operator()(const MetricsWork&) const { return {}; }
   // The host gives them to the kernels.
+  std::string operator()(const LossWork& work) const { return work.scales_loss ? "the loss scale" : ""; }
   std::string operator()(const DropoutWork&) const { return "the number of the step, for masks of dropout"; }
   std::string operator()(const OptimiserWork&) const { return "the options of the optimiser"; }
   std::string operator()(const NormWork& work) const {

@@ -216,6 +216,7 @@ struct LossWork {
   double share = 1;             ///< of `rest`: the part of the loss that this rank adds to the sum over ranks
   views::Box region = {};       ///< of the output
   double scale = 1;             ///< 1 / (number of summands of the mean)
+  bool scales_loss = false;     ///< the gradient is multiplied by Parameters::loss_scale()
   bool counts = true;           ///< false: another rank contributes the same samples
   double smoothing = 0;         ///< of labels
 };
@@ -239,7 +240,7 @@ struct UpdatedTensor {
 /// of the update are arguments of the execution.
 struct OptimiserWork {
   OptimiserKind kind = OptimiserKind::sgd;
-  BufferId factors = no_buffer;  ///< by which it scales gradients and rates; no_buffer: neither clipped nor LARS
+  BufferId factors = no_buffer;  ///< by which it scales gradients and rates; no_buffer: no norms are needed
   int segment = 0;               ///< of the parameters: tensors whose gradients are summed over the same ranks
   Index elements = 0;
   std::vector<UpdatedTensor> tensors = {};

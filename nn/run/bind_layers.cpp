@@ -317,7 +317,7 @@ auto Binder<T, Exec>::layer_norm(const StepPlan& plan, const NormalisationWork& 
 
 template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan& plan, const DenseWork& work) -> Kernel {
-  // Matrix products of float or double. bfloat16 activations are copied to float and back.
+  // Matrix products of float or double. Activations of 16 bits are copied to float and back.
   using ParameterView = views::LocalView<Parameter, Mem>;
   constexpr bool copies = !std::is_same_v<T, Parameter>;
   const auto owned = [&](BufferId b) {
@@ -460,18 +460,23 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
     if (!counts) Kokkos::deep_copy(exec, sums, 0.0);
     append(exec);
   };
-  const double scale = work.scale, smoothing = work.smoothing;
+  const double smoothing = work.smoothing;
+  // The scale of the loss is read at each run.
+  const auto scale = [this, scales = work.scales_loss](double factor) {
+    return scales ? factor * parameters_->loss_scale() : factor;
+  };
+  const auto mean_scale = [scale, factor = work.scale] { return scale(factor); };
   switch (targets_of(work.loss)) {
     case LossTargets::sample_labels:
-      return [y, dy, sums, finish, scale, smoothing,
+      return [y, dy, sums, finish, mean_scale, smoothing,
               labels = memory_.template flat<std::int32_t>(plan, work.targets)](const Exec& exec) {
-        local::softmax_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums, smoothing);
+        local::softmax_cross_entropy<T, Exec>(exec, y, labels, mean_scale(), dy, sums, smoothing);
         finish(exec);
       };
     case LossTargets::pixel_labels:
-      return [y, dy, sums, finish, scale, smoothing,
+      return [y, dy, sums, finish, mean_scale, smoothing,
               labels = memory_.template view<std::int32_t>(plan, work.targets)](const Exec& exec) {
-        local::pixel_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums, smoothing);
+        local::pixel_cross_entropy<T, Exec>(exec, y, labels, mean_scale(), dy, sums, smoothing);
         finish(exec);
       };
     case LossTargets::elements:
@@ -481,20 +486,20 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
   if (work.stage == LossStage::sums)
     return [y, targets, global](const Exec& exec) { local::dice_sums<T, Exec>(exec, y, targets, global); };
   if (work.stage == LossStage::rest) {
-    return [y, dy, targets, global, sums, append, share = work.share](const Exec& exec) {
-      if (dy.size() > 0) local::dice_gradient<T, Exec>(exec, y, targets, global, dy);
+    return [y, dy, targets, global, sums, append, scale, share = work.share](const Exec& exec) {
+      if (dy.size() > 0) local::dice_gradient<T, Exec>(exec, y, targets, global, scale(1), dy);
       local::dice_loss<Exec>(exec, share, global, sums);
       append(exec);
     };
   }
   if (work.loss == Loss::mean_squared_error) {
-    return [y, dy, targets, sums, finish, scale](const Exec& exec) {
-      local::mean_squared_error<T, Exec>(exec, y, targets, scale, dy, sums);
+    return [y, dy, targets, sums, finish, mean_scale](const Exec& exec) {
+      local::mean_squared_error<T, Exec>(exec, y, targets, mean_scale(), dy, sums);
       finish(exec);
     };
   }
-  return [y, dy, targets, sums, finish, scale](const Exec& exec) {
-    local::binary_cross_entropy_with_logits<T, Exec>(exec, y, targets, scale, dy, sums);
+  return [y, dy, targets, sums, finish, mean_scale](const Exec& exec) {
+    local::binary_cross_entropy_with_logits<T, Exec>(exec, y, targets, mean_scale(), dy, sums);
     finish(exec);
   };
 }

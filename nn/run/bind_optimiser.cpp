@@ -25,10 +25,11 @@ template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork& work) -> Kernel {
   if (!parameters_ || !parameters_->norms()) {
     throw InvalidArgument("aloni::nn::Binder::bind", "parameters", "made without norms",
-                          "parameters made for LARS or with UpdateOptions::max_norm, as the plan");
+                          "parameters made for LARS or with UpdateOptions, as the plan");
   }
   if (work.stage == NormStage::factors)
-    return [this](const Exec& exec) { parameters_->norms()->find_factors(exec, optimiser_); };
+    return
+        [this](const Exec& exec) { parameters_->norms()->find_factors(exec, optimiser_, parameters_->loss_scale()); };
   return [this, segment = static_cast<std::size_t>(work.segment)](const Exec& exec) {
     parameters_->sum_squares(exec, segment);
   };

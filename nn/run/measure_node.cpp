@@ -265,6 +265,9 @@ class NodeRunner {
         case ElementType::bfloat16:
           fill_random(exec, memory_.template data<comm::bfloat16>(alone_.plan, b), n);
           break;
+        case ElementType::float16:
+          fill_random(exec, memory_.template data<comm::float16>(alone_.plan, b), n);
+          break;
         case ElementType::float64:
           fill_doubles(exec, b, n);
           break;

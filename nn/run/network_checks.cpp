@@ -42,7 +42,7 @@ void check_support(const NetworkOptions& options) {
     throw Unsupported("aloni::nn::Network", "options.record", "true",
                       "false: this build has no graphs of a device on which networks of this type run");
   }
-  if constexpr (std::is_same_v<T, comm::bfloat16>) {
+  if constexpr (is_16_bit(element_type<T>)) {
     const auto reason = local::unsupported_reason<T, Exec>(options.backend, {}, local::ConvolutionPass::forward);
     if (reason) {
       throw Unsupported("aloni::nn::Network", "backend", std::string(local::name(options.backend)),

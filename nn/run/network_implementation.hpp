@@ -136,9 +136,9 @@ struct Network<T, Exec>::Implementation {
   halo::Field<Mem> field([[maybe_unused]] const char* name, [[maybe_unused]] const views::LocalView<T, Mem>& data,
                          [[maybe_unused]] const Box& box, [[maybe_unused]] const Distribution& distribution,
                          [[maybe_unused]] BufferId b) const {
-    if constexpr (std::is_same_v<T, comm::bfloat16>) {
-      throw Unsupported("aloni::nn::Network", std::string(name) + "_field", "bfloat16",
-                        "a network of float or double, or halo::Transfer, which moves bfloat16");
+    if constexpr (is_16_bit(element_type<T>)) {
+      throw Unsupported("aloni::nn::Network", std::string(name) + "_field", nn::name(element_type<T>),
+                        "a network of float or double, or halo::Transfer, which moves values of 16 bits");
     } else {
       return {halo::TensorRef<T, Mem>{data, box, memory.owner(main(), b)}, distribution, comm.rank(),
               std::string("aloni::nn::") + name};

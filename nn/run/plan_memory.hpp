@@ -127,6 +127,8 @@ class PlanMemory {
         return allocate<double>(b.name, b.box.size(), b.shared);
       case ElementType::bfloat16:
         return allocate<comm::bfloat16>(b.name, b.box.size(), b.shared);
+      case ElementType::float16:
+        return allocate<comm::float16>(b.name, b.box.size(), b.shared);
       case ElementType::int32:
         break;
     }

@@ -72,6 +72,12 @@ void check_arguments(const TrainOptions& o) {
   check(learning_rate(o.optimiser) >= 0, "learning rate", std::to_string(learning_rate(o.optimiser)),
         "a finite number ≥ 0");
   nn::check(o.update, "aloni::nn::train");
+  if (o.update.loss_scaling && o.kfac)
+    throw Unsupported("aloni::nn::train", "loss scaling", "given", "none, as K-FAC needs the gradients of the loss");
+  if (o.update.loss_scaling && o.gradients != GradientReduction::all) {
+    throw Unsupported("aloni::nn::train", "loss scaling", "given",
+                      "none, or the gradients of all ranks: late gradients are those of another scale");
+  }
   if (o.kfac) {
     nn::check(*o.kfac, "aloni::nn::train");
     if (kind_of(o.optimiser) != OptimiserKind::sgd)

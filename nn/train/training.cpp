@@ -42,6 +42,8 @@ struct Sent {
   }
 };
 
+constexpr std::int64_t most_skipped_updates = 50;  ///< in a row
+
 std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
@@ -192,7 +194,15 @@ bool Training<T>::run_epoch(int epoch) {
 }
 
 template <class T>
-void Training<T>::add_to_average() {
+void Training<T>::finish_update() {
+  if (options_.update.loss_scaling && !parameters_.adapt_loss_scale(queue_)) {
+    --progress_.updates;
+    const LossScale& scale = parameters_.loss_scale_state();
+    if (scale.skipped < most_skipped_updates || options_.allow_nonfinite) return;
+    throw NotFinite("aloni::nn::train", "gradients of the last " + std::to_string(scale.skipped) + " steps",
+                    "NaN or infinite, with a loss scale of " + std::to_string(scale.value),
+                    "finite numbers; take a smaller learning rate, clip the gradients, or compute in float");
+  }
   if (average_) average_->add(queue_.space(), progress_.updates);
 }
 
@@ -276,7 +286,7 @@ StepResult Training<T>::train_and_update(Index first, Index samples, StepTimes* 
     }
     if (!partial_) {
       const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
-      add_to_average();
+      finish_update();
       return result;
     }
     const StepResult result = network.train_step(queue_, &*partial_);
@@ -293,7 +303,7 @@ StepResult Training<T>::train_on_micro_batches(Index first, Index samples, StepT
     network = with_batch(first + at, count, times, [&](Network<T, Exec>& n) {
       record_factors(n, count);
       n.compute_gradients(queue_);
-      gradient_sum_->add(queue_.space(), count, n.loss_scale());
+      gradient_sum_->add(queue_.space(), count, n.loss_factor());
       return &n;
     });
   }
@@ -312,7 +322,7 @@ void Training<T>::update(Network<T, Exec>& network, StepTimes* times) {
   ++progress_.updates;
   if (kfac_) kfac_->precondition(queue_, learning_rate(optimiser_), progress_.updates);
   parameters_.update(queue_, optimiser_, progress_.updates);
-  add_to_average();
+  finish_update();
   if (times) queue_.fence("aloni::nn::train: the time of the update ends");
 }
 
@@ -334,7 +344,7 @@ void Training<T>::update_by_late_gradients() {
   if (partial_->flush(std::span<Parameter>(rest.data(), rest.extent(0))) == 0) return;
   Kokkos::deep_copy(queue_.space(), parameters_.gradients(), rest);
   parameters_.update(queue_, optimiser_, ++progress_.updates);
-  add_to_average();
+  finish_update();
   queue_.fence("aloni::nn::train: the host's gradients are released");
 }
 
@@ -349,6 +359,7 @@ void Training<T>::finish_report() {
   report_.bytes_sent = maximum(report_.bytes_sent);
   report_.messages = maximum(report_.messages);
   report_.times = timed_.times();
+  if (options_.update.loss_scaling) report_.loss_scale = parameters_.loss_scale_state();
   if (!network_options_.recompute.empty()) report_.recomputed = to_string(network_options_.recompute, description_);
 }
 

@@ -57,6 +57,7 @@ class Training {
   bool save_if_due();
   /// All state that the next steps and the report depend on. Not collective.
   void archive(checkpoint::Archive& archive);
+  void archive_loss_scale(checkpoint::Archive& archive);
   /// Makes what the steps would make, which is not part of their time.
   void prepare();
   /// Sizes of the incomplete mini-batches of the steps that are left and of the tests.
@@ -72,8 +73,9 @@ class Training {
   bool stopped_early() const { return ended_ != 0 && options_.early_stop.patience > 0; }
   /// Enters the loss of an epoch into the schedule and the early stop.
   void observe_epoch(double loss);
-  /// Adds the values after an update to their average.
-  void add_to_average();
+  /// After each update: adapts the loss scale, and adds the new values to their average. An update that was skipped,
+  /// because gradients were not finite, does not count. Throws NotFinite after `most_skipped_updates` in a row.
+  void finish_update();
   /// Calls `f` while the parameters have their average, if there is one.
   template <class F>
   void with_average(const F& f);

@@ -80,6 +80,16 @@ Index Training<T>::checkpoint_bytes() {
 }
 
 template <class T>
+void Training<T>::archive_loss_scale(checkpoint::Archive& a) {
+  LossScale scale = parameters_.loss_scale_state();
+  a.value("loss_scale.value", scale.value);
+  a.value("loss_scale.updates", scale.updates);
+  a.value("loss_scale.skipped", scale.skipped);
+  a.value("loss_scale.skipped_in_all", scale.skipped_in_all);
+  parameters_.set_loss_scale_state(scale);
+}
+
+template <class T>
 void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("network", checksum_of(description_));
   a.expect("parameter type", detail::element_name<Parameter>());
@@ -101,6 +111,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.value("early_stop.best", early_stop_.best);
   a.value("early_stop.bad", early_stop_.bad);
   a.value("early_stop.ended", ended_);
+  if (options_.update.loss_scaling) archive_loss_scale(a);
   for (const Index samples : {micro_, source_.size() % micro_})
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);

@@ -101,7 +101,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 4,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 5,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -146,7 +146,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "4, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "5, " : " from "));
     }
   }
 }
@@ -219,10 +219,12 @@ TEST(MachineFile, ReadsTheVersionWithoutMeasuredConvolutions) {
   json.erase("convolutions");
   json.erase("transfers");
   json["planning"].erase("compute_capability");
+  json["processor"].erase("float16_flops");
   Machine expected = aloni::test::machine_with_every_field();
   expected.convolutions.clear();
   expected.transfers.clear();
   expected.planning.compute_capability = 0;
+  expected.processor.float16_flops = 0;
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json["kernels"].erase(0);
   json.erase("kernels");
@@ -233,11 +235,24 @@ TEST(MachineFile, ReadsTheVersionWithoutConstantsOfTransfers) {
   Json json = json_of_machine();
   json["aloni_machine"] = 3;
   json.erase("transfers");
+  json["processor"].erase("float16_flops");
   Machine expected = aloni::test::machine_with_every_field();
   expected.transfers.clear();
+  expected.processor.float16_flops = 0;
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json.erase("convolutions");  // that version had them
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: convolutions");
+}
+
+TEST(MachineFile, ReadsTheVersionWithoutTheRateOfFloat16) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 4;
+  json["processor"].erase("float16_flops");
+  Machine expected = aloni::test::machine_with_every_field();
+  expected.processor.float16_flops = 0;
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json.erase("transfers");  // that version had them
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: transfers");
 }
 
 TEST(MachineFile, RefusesConstantsOfTransfersThatCannotBe) {

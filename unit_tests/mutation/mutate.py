@@ -36,12 +36,14 @@ CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
 PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
-      ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2),
-      ("test_nn", "test_bfloat16", 3),
+      ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_16_bit", 2),
+      ("test_nn", "test_16_bit", 3),
       ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
-PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_bfloat16", 3)]
+PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_16_bit", 3)]
 REPLICATED = [("test_nn", "test_replicated", 2)]
 PARTIAL = [("test_nn", "test_update,test_traffic", 2)]
+SCALING = [("test_nn_pure", "test_optimiser", 0), ("test_nn", "test_update", 2)]
+NUMBERS = [("test_core_pure", "test_16_bit_numbers", 0)]
 CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
 CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "test_communicator,test_collectives", 3),
         ("test_core", "test_contract", 3), ("test_core", "test_contract", 2), ("test_transports", "", 2)]
@@ -70,7 +72,8 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
           ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
-          ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
+          ("nn/loss_scaling", [SCALING]), ("nn/local/norms", [SCALING]), ("nn/run/bind_layers", [SCALING, NN]),
+          ("core/float16", [NUMBERS]), ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
           ("nn", [NN]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),

@@ -156,11 +156,10 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
                                  const Strategy& strategy, Index samples, Values values, std::uint64_t seed,
                                  double tolerance,
                                  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
-  // The kernels of a device round the gradients of filters in bfloat16 on each rank, before the sum over ranks.
+  // The kernels of a device round the gradients of filters to 16 bits on each rank, before the sum over ranks.
   constexpr bool on_host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename execution_space_t<T>::memory_space>::accessible;
-  const double gradient_tolerance =
-      std::is_same_v<T, comm::bfloat16> && !on_host ? std::max(tolerance, 1.0 / 128) : tolerance;
+  const double gradient_tolerance = is_16_bit(element_type<T>) && !on_host ? std::max(tolerance, 1.0 / 128) : tolerance;
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   const Weights weights = seed % 2 == 0 ? Weights::split : Weights::whole;

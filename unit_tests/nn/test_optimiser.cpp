@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace aloni::nn {
 namespace test_optimiser {
@@ -56,7 +57,53 @@ TEST(Optimiser, NamesTheMemberOutOfRange) {
 TEST(Optimiser, NeedsNormsForLarsAndForClipping) {
   EXPECT_FALSE(uses_norms(OptimiserKind::sgd, {}));
   EXPECT_TRUE(uses_norms(OptimiserKind::adam, {.max_norm = 1}));
+  EXPECT_TRUE(uses_norms(OptimiserKind::sgd, {.loss_scaling = LossScaling{}}));
   EXPECT_TRUE(uses_norms(OptimiserKind::lars, {}));
+}
+
+TEST(LossScaling, GrowsAfterAnIntervalOfUpdatesAndFallsAtOnce) {
+  const LossScaling rule{.initial = 8, .growth = 4, .backoff = 0.5, .interval = 3};
+  LossScale scale{.value = rule.initial};
+  const auto values = [&](const std::vector<bool>& finite) {
+    std::vector<double> all;
+    for (const bool f : finite) {
+      observe(rule, scale, f);
+      all.push_back(scale.value);
+    }
+    return all;
+  };
+  EXPECT_THAT(values({true, true, true, true}), testing::ElementsAre(8, 8, 32, 32));
+  EXPECT_THAT(values({false, false}), testing::ElementsAre(16, 8));
+  EXPECT_EQ(scale.skipped, 2);
+  EXPECT_THAT(values({true, true, false, true, true, true}), testing::ElementsAre(8, 8, 4, 4, 4, 16));
+  EXPECT_EQ(scale.skipped, 0);
+  EXPECT_EQ(scale.skipped_in_all, 3);
+}
+
+TEST(LossScaling, StaysInTheRangeOfFloat) {
+  const LossScaling rule{.initial = 0x1p126, .interval = 1};
+  LossScale scale{.value = rule.initial};
+  for (int i = 0; i < 3; ++i) observe(rule, scale, true);
+  EXPECT_EQ(scale.value, 0x1p127);
+}
+
+TEST(LossScaling, NamesTheMemberOutOfRange) {
+  const auto fault_of = [](const LossScaling& scaling) -> std::string {
+    try {
+      check(UpdateOptions{.loss_scaling = scaling}, "test");
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "";
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(fault_of({}), "");
+  for (const double initial : {0.0, -1.0, 0x1p128, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THAT(fault_of({.initial = initial}), HasSubstr("initial loss scale"));
+  EXPECT_THAT(fault_of({.growth = 0.5}), HasSubstr("growth"));
+  EXPECT_THAT(fault_of({.growth = std::numeric_limits<double>::infinity()}), HasSubstr("growth"));
+  for (const double backoff : {0.0, 1.5}) EXPECT_THAT(fault_of({.backoff = backoff}), HasSubstr("backoff"));
+  EXPECT_THAT(fault_of({.interval = 0}), HasSubstr("interval"));
 }
 
 }  // namespace test_optimiser

@@ -132,6 +132,12 @@ Change schedule(const std::string& name, const Schedule& before, const Schedule&
           [before](Arguments& a) { a.options.schedule.schedule = before; }};
 }
 
+/// A change of a member of the rule for the loss scale.
+Change scaling(const std::string& name, const LossScaling& other) {
+  return {Call::train, name, [other](Arguments& a, Dice&) { a.options.update.loss_scaling = other; },
+          [](Arguments& a) { a.options.update.loss_scaling = LossScaling{}; }};
+}
+
 std::vector<Change> changes_of_optimisers() {
   return {
       number("nesterov", &SgdOptions::nesterov),
@@ -183,6 +189,10 @@ std::vector<Change> changes_of_options() {
       {Call::train, "average's warm-up", [](Arguments& a, Dice&) { a.options.average = Averaging{.warm_up = false}; },
        [](Arguments& a) { a.options.average = Averaging{}; }},
       choice(Call::train, "max_norm", o, &T::update, UpdateOptions{.max_norm = 2}),
+      choice(Call::train, "initial loss scale", o, &T::update, UpdateOptions{.loss_scaling = LossScaling{}}),
+      scaling("growth of the loss scale", {.growth = 3}),
+      scaling("backoff of the loss scale", {.backoff = 0.25}),
+      scaling("interval of the loss scale", {.interval = 7}),
       schedule("factor", PlateauSchedule{}, PlateauSchedule{.factor = 0.5}),
       schedule("patience", PlateauSchedule{}, PlateauSchedule{.patience = 5}),
       schedule("threshold", PlateauSchedule{}, PlateauSchedule{.threshold = 0.5}),

@@ -246,6 +246,10 @@ TEST(Training, RefusesInvalidOptions) {
   EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 3}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 2, .gradients = GradientReduction::majority}), Unsupported);
+  const UpdateOptions scaled{.loss_scaling = LossScaling{}};
+  EXPECT_THROW(run(comm, all, {.update = scaled, .kfac = KfacOptions{}}), Unsupported);
+  EXPECT_THROW(run(comm, all, {.update = scaled, .gradients = GradientReduction::majority}), Unsupported);
+  EXPECT_THROW(run(comm, all, {.update = {.loss_scaling = LossScaling{.interval = 0}}}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.batch = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.epochs = -1}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.steps = -1}), InvalidArgument);

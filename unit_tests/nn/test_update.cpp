@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -129,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, UpdateBy,
                          testing::Values(Rule{"sgd", &sgd_at}, Rule{"nesterov", &nesterov_at}, Rule{"adam", &adam_at},
                                          Rule{"lars", &lars_at}, Rule{"clipped_sgd", &sgd_at, {.max_norm = 0.1}},
                                          Rule{"clipped_adam", &adam_at, {.max_norm = 0.1}},
-                                         Rule{"clipped_lars", &lars_at, {.max_norm = 0.1}}),
+                                         Rule{"clipped_lars", &lars_at, {.max_norm = 0.1}},
+                                         Rule{"scaled_adam", &adam_at, {.loss_scaling = LossScaling{}}}),
                          [](const auto& p) { return std::string(p.param.name); });
 
 TEST_P(UpdateBy, InEverySplitEqualsThatOfOneRank) {
@@ -215,6 +217,99 @@ TEST(Update, ClipsGradientsByTheirGlobalNorm) {
       EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
       EXPECT_EQ(largest_difference(l.parameters.gather_gradients(l.queue), g), 0);  // stay as they are
     }
+  }
+}
+
+/// All scales are powers of two, so that no number is rounded. Both have a factor of the gradients, with which the
+/// compiler contracts products and sums alike.
+TEST(Update, ByScaledGradientsHasTheBitsOfThatByTheGradients) {
+  const auto comm = aloni::test::make_communicator();
+  const LossScaling scaling{.initial = 1024, .interval = 2};
+  const UpdateOptions never_clipped{.max_norm = 1e9};
+  for (const Rule& rule : {Rule{"sgd", &sgd_at, never_clipped}, Rule{"nesterov", &nesterov_at, never_clipped},
+                           Rule{"adam", &adam_at, never_clipped}, Rule{"lars", &lars_at, never_clipped},
+                           Rule{"clipped_lars", &lars_at, {.max_norm = 0.1}}}) {
+    Rule scaled = rule;
+    scaled.options.loss_scaling = scaling;
+    for (const LayerSplit& split : splits(comm.size())) {
+      SCOPED_TRACE(std::string(rule.name) + ", " + to_string(split));
+      const Learned expected = learn(comm, split, Weights::split, rule, Update::in_the_graph);
+      const Learned found = learn(comm, split, Weights::split, scaled, Update::in_the_graph);
+      EXPECT_EQ(largest_difference(found.values, expected.values), 0);
+      for (std::size_t k = 0; k < expected.states.size(); ++k)
+        EXPECT_EQ(largest_difference(found.states[k], expected.states[k]), 0) << "state " << k;
+      EXPECT_EQ(found.losses, expected.losses);
+    }
+  }
+}
+
+TEST(Update, IsSkippedOnAllRanksWhereOneHasGradientsThatAreNotFinite) {
+  const auto comm = aloni::test::make_communicator();
+  const LossScaling scaling{.initial = 64, .interval = 2};
+  for (const Rule& rule : {Rule{"sgd", &sgd_at}, Rule{"adam", &adam_at}, Rule{"lars", &lars_at}}) {
+    for (const LayerSplit& split : splits(comm.size())) {
+      SCOPED_TRACE(std::string(rule.name) + ", " + to_string(split));
+      Learner l(comm, split, Weights::split, rule.kind(), {}, {.max_norm = 100, .loss_scaling = scaling});
+      const auto step = [&](std::optional<double> poison) {
+        l.network.train_step(l.queue);
+        const auto& segment = l.parameters.segments().back();  // split, if any is
+        if (poison && comm.rank() % segment.blocks == 0 && segment.values.extent(0) > 0)
+          Kokkos::deep_copy(Kokkos::subview(segment.gradients, 0), *poison);
+        l.parameters.update(l.queue, rule.at(1), 1);
+        return l.parameters.adapt_loss_scale(l.queue);
+      };
+      EXPECT_TRUE(step({}));
+      for (const double poison : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+        const HostFlat values = l.parameters.gather_values(l.queue), state = l.parameters.gather_state(l.queue, 0);
+        const double before = l.parameters.loss_scale();
+        EXPECT_FALSE(step(poison));
+        EXPECT_EQ(largest_difference(l.parameters.gather_values(l.queue), values), 0);
+        EXPECT_EQ(largest_difference(l.parameters.gather_state(l.queue, 0), state), 0);
+        EXPECT_EQ(l.parameters.loss_scale(), before / 2);
+      }
+      EXPECT_EQ(l.parameters.loss_scale_state(), (LossScale{.value = 16, .skipped = 2, .skipped_in_all = 2}));
+      const HostFlat values = l.parameters.gather_values(l.queue);
+      EXPECT_TRUE(step({}));
+      EXPECT_GT(largest_difference(l.parameters.gather_values(l.queue), values), 0);
+      EXPECT_TRUE(step({}));
+      EXPECT_EQ(l.parameters.loss_scale(), 32);
+    }
+  }
+}
+
+TEST(Update, EachLossScalesItsGradient) {
+  const auto comm = aloni::test::make_communicator();
+  const Queue<> queue;
+  for (const Loss loss : {Loss::softmax_cross_entropy, Loss::binary_cross_entropy, Loss::pixel_cross_entropy,
+                          Loss::mean_squared_error, Loss::dice}) {
+    NetworkDescription one = net();
+    one.loss = loss;
+    if (loss == Loss::softmax_cross_entropy) {
+      one.layers.push_back({"flatten", Flatten{}, {one.layers.back().name}});
+      one.layers.push_back({"dense", Dense{5}, {"flatten"}});
+    }
+    const auto gradients = [&](const UpdateOptions& update) {
+      Parameters<double> parameters(comm, queue, one, 6, ParameterUse::training, OptimiserKind::sgd, update);
+      Network<double> network(comm, queue, one, Strategy::uniform(LayerSplit::parse("n" + std::to_string(comm.size()))),
+                              4, parameters);
+      fill<double>(network.input(), network.input_box(), network.input_distribution().extents(), Values::reals, 6, 2);
+      if (targets_of(loss) == LossTargets::elements)
+        fill<double>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::reals, 6,
+                     3);
+      const double of_step = network.train_step(queue).loss;
+      return std::pair(of_step, parameters.gather_gradients(queue));
+    };
+    const auto [expected_loss, expected] = gradients({});
+    const auto [scaled_loss, scaled] = gradients({.loss_scaling = LossScaling{.initial = 256}});
+    EXPECT_EQ(scaled_loss, expected_loss);
+    double largest = 0;
+    Index wrong = 0;
+    for (std::size_t i = 0; i < expected.extent(0); ++i) {
+      wrong += scaled(i) != 256 * expected(i);
+      largest = std::max(largest, std::abs(expected(i)));
+    }
+    EXPECT_EQ(wrong, 0) << name(loss);
+    EXPECT_GT(largest, 0) << name(loss);
   }
 }
 
@@ -312,8 +407,9 @@ TEST(Update, StateCanBeWrittenAndReadInEverySplit) {
 TEST(Update, MemoryIsThatOfThePlan) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
-  for (const Rule& rule : {Rule{"sgd", &sgd_at}, Rule{"adam", &adam_at}, Rule{"lars", &lars_at},
-                           Rule{"clipped", &sgd_at, {.max_norm = 1}}}) {
+  for (const Rule& rule :
+       {Rule{"sgd", &sgd_at}, Rule{"adam", &adam_at}, Rule{"lars", &lars_at}, Rule{"clipped", &sgd_at, {.max_norm = 1}},
+        Rule{"scaled", &sgd_at, {.loss_scaling = LossScaling{}}}}) {
     const OptimiserKind kind = rule.kind();
     for (const LayerSplit& split : splits(comm.size())) {
       const auto all = resolve(Strategy::uniform(split), net(), comm.size());
@@ -350,6 +446,10 @@ TEST(Update, RefusesAnOptimiserThatDoesNotFit) {
                                     {.max_norm = max_norm}),
                  InvalidArgument);
   }
+  EXPECT_THROW(Parameters<double>(comm, sgd.queue, net(), 1, ParameterUse::training, OptimiserKind::sgd,
+                                  {.loss_scaling = LossScaling{.initial = 0}}),
+               InvalidArgument);
+  EXPECT_THROW(sgd.parameters.adapt_loss_scale(sgd.queue), InvalidArgument);
   comm::PartialAllReduce<double> partial(comm, inside.parameters.gradients().extent(0));
   EXPECT_THROW(inside.network.train_step(inside.queue, &partial), InvalidArgument);
   EXPECT_THROW(Network<double>(comm, sgd.queue, net(), {}, 4, sgd.parameters, {.inference = true, .update = true}),

@@ -73,6 +73,10 @@ Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
   if (options.sums == GradientSums::after_backward && !options.split_parameters && seed % 2 == 0)
     options.sums = GradientSums::partial;
   if (other(0, 2) == 0) options.update_options.max_norm = 1;
+  if (options.activations == ElementType::bfloat16 && seed % 2 == 0) {
+    options.activations = ElementType::float16;
+    options.update_options.loss_scaling = LossScaling{};
+  }
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
   if (recomputes && other(0, 1) == 0)
@@ -1150,7 +1154,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a message comes from another box", boxes},
       {"a message goes to another box", boxes},
       {"a message comes from a rank that does not exist", {"a message to or from rank 1000"}},
-      {"a message has another type", {" as double", " as float", " as bfloat16"}},
+      {"a message has another type", {" as double", " as float", " as bfloat16", " as float16"}},
       {"a local copy of a transfer is missing", {"nothing fills a part of"}},
       {"one rank runs the adjoint", {"ranks disagree on the transfer of"}},
       {"a sum over ranks lacks a member", disagree},

@@ -56,9 +56,9 @@ TEST(MachineMeasurement, IsEqualOnAllRanks) {
   };
   const model::Processor& p = machine.processor;
   for (const double value :
-       {p.float32_flops, p.float64_flops, p.bfloat16_flops, p.core_bandwidth, p.node_bandwidth, p.core_cache_bandwidth,
-        p.node_cache_bandwidth, p.kernel_seconds, machine.memory_bytes, machine.exchange_seconds,
-        machine.combine_seconds_per_byte, static_cast<double>(machine.planning.direct_bytes)})
+       {p.float32_flops, p.float64_flops, p.bfloat16_flops, p.float16_flops, p.core_bandwidth, p.node_bandwidth,
+        p.core_cache_bandwidth, p.node_cache_bandwidth, p.kernel_seconds, machine.memory_bytes,
+        machine.exchange_seconds, machine.combine_seconds_per_byte, static_cast<double>(machine.planning.direct_bytes)})
     expect_equal(value);
   for (const model::LinkCosts& link : machine.links)
     for (const double value : {link.latency, link.seconds_per_byte, link.seconds_per_message}) expect_equal(value);

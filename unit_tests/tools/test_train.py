@@ -164,6 +164,31 @@ class Train(unittest.TestCase):
                 worst = max(abs(a - b) / abs(a) for a, b in zip(alone, split))
                 self.assertLessEqual(worst, 1e-10)
 
+    def test_float16_learns_with_a_loss_scale_that_adapts(self):
+        arguments = ["--steps", "60", "--batch", "64", "--strategy", "h2"]
+        narrow, result = self.train("--precision", "float16", "--loss-scale", "1e12", *arguments, ranks=2)
+        self.assertIn("loss scale", result.out)
+        self.assertGreater(narrow["skipped_updates"], 5)  # until the gradients are in the range of float16
+        self.assertEqual(narrow["loss_scale"], 1e12 / 2 ** narrow["skipped_updates"])
+        wide = self.train("--precision", "float", *arguments, ranks=2)[0]["losses"]
+        self.assertNotIn("loss_scale", self.train("--steps", "1", ranks=1)[0])
+        self.assertAlmostEqual(sum(narrow["losses"][-10:]) / 10, sum(wide[-10:]) / 10, delta=0.2 * wide[0])
+
+    def test_a_loss_scale_does_not_change_float_and_survives_a_restart(self):
+        arguments = ["--batch", "64", "--strategy", "h2", "--momentum", "0.5"]
+        plain = self.train("--steps", "8", *arguments, ranks=2)[0]
+        scaled = self.train("--steps", "8", "--loss-scale", "1024", *arguments, ranks=2)[0]
+        self.assertEqual(scaled["losses"], plain["losses"])
+        # Gradients of float16 overflow with this scale at first.
+        large = ["--precision", "float16", "--loss-scale", "1e8", *arguments]
+        whole = self.train("--steps", "8", *large, ranks=2)[0]
+        self.assertIn(whole["skipped_updates"], range(1, 8))
+        folder = os.path.join(self.folder, "checkpoints")
+        self.train("--steps", "4", "--checkpoint", folder, *large, ranks=2)
+        resumed = self.train("--steps", "8", "--checkpoint", folder, "--resume", *large, ranks=2)[0]
+        for key in "losses", "loss_scale", "skipped_updates":
+            self.assertEqual(resumed[key], whole[key], key)
+
     def test_bfloat16_learns_or_the_error_names_the_alternative(self):
         arguments = ["--steps", "60", "--batch", "64", "--strategy", "h2"]
         path = os.path.join(self.folder, "narrow.json")

@@ -25,11 +25,12 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const Convolu
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
 std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch);
-/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the backend `of_floats`.
+/// T has 16 bits. Copies the arguments to float, with filters rounded to T, and runs the backend `of_floats`.
+/// `orders`: of convolutions by `of_floats` alone; null: it has its own.
 template <class T, class Exec>
-std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
-                                                                       const Exec& exec, ConvolutionPasses passes,
-                                                                       ConvolutionBackend of_floats);
+std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(
+    const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes, ConvolutionBackend of_floats,
+    const std::shared_ptr<FilterOrders>& orders = nullptr);
 /// Why oneDNN has no bfloat16 kernels on this processor, and the alternative; none if it has.
 std::optional<std::string> onednn_bfloat16_unsupported_reason();
 

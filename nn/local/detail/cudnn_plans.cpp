@@ -68,10 +68,12 @@ cudnnDataType_t data_type(ElementType type) {
       return CUDNN_DATA_DOUBLE;
     case ElementType::bfloat16:
       return CUDNN_DATA_BFLOAT16;
+    case ElementType::float16:
+      return CUDNN_DATA_HALF;
     case ElementType::int32:
       break;
   }
-  throw InvalidArgument("aloni::nn::local: cuDNN", "type", "int32", "float32, float64 or bfloat16");
+  throw InvalidArgument("aloni::nn::local: cuDNN", "type", "int32", "float32, float64, bfloat16 or float16");
 }
 cudnnDataType_t sum_type(ElementType type) {
   return type == ElementType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
@@ -454,7 +456,7 @@ std::vector<CudnnPlan> plans_of_engines(const CudnnGraph& graph, const CudnnDevi
           engines.front(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
           "the notes of an engine");
       const auto has = [&](cudnnBackendNumericalNote_t note) { return std::ranges::find(notes, note) != notes.end(); };
-      // Tensor cores multiply float as TF32. For bfloat16 they are the usual engines.
+      // Tensor cores multiply float as TF32. For 16 bits they are the usual engines.
       const bool reduces = graph.type == ElementType::float32 &&
                            (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
       if (reduces && !options.reduced_precision) continue;

@@ -10,6 +10,11 @@
 #include <string>
 #include <type_traits>
 
+/// INSTANTIATE(T, Exec) for all types of activations and the execution spaces of views/detail/instantiate.hpp.
+#define ALONI_INSTANTIATE_LAYERS(INSTANTIATE)                        \
+  ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, ::aloni::comm::bfloat16) \
+  ALONI_INSTANTIATE_SPACES(INSTANTIATE, ::aloni::comm::float16)
+
 namespace aloni::nn::local::detail {
 
 template <class Exec>

@@ -27,7 +27,7 @@ class PlanBuilder {
   /// Type of activations and their gradients.
   ElementType activations() const { return activations_; }
   /// Type of parameters and of sums.
-  ElementType parameters() const { return activations_ == ElementType::bfloat16 ? ElementType::float32 : activations_; }
+  ElementType parameters() const { return is_16_bit(activations_) ? ElementType::float32 : activations_; }
   /// Chooses the implementation of a call.
   void choose_implementation(ConvolutionCall& call, const local::ConvolutionCase& convolution) const;
   /// Whether a convolution of this type multiplies in TF32.

@@ -85,24 +85,41 @@ void ConvolutionPlanner::plan_weights() {
   builder_.plan().convolution_weights.push_back(std::move(weights));
 }
 
-/// Adds to filters_ the weights that kernels keep: dense copies, and parts in oneDNN's orders. A pass that computes y
-/// has another order than a pass that computes dL/dx. Kernels of two streams share no order: one of them would read it
-/// while the other one writes it.
+/// Adds to filters_ the weights that kernels keep: dense copies, parts in oneDNN's orders, and copies of parts with the
+/// precision of 16-bit activations. A pass that computes y has another order than a pass that computes dL/dx; both read
+/// the same copy. Kernels of two streams share neither: one of them would read it while the other one writes it.
 void ConvolutionPlanner::plan_filters() {
   const auto& parts = builder_.plan().convolution_weights[static_cast<std::size_t>(weights_)].parts;
   Index elements = 0;
   for (const WeightPart& part : parts)
     if (part.copied) elements += (buffers_.dw == no_buffer ? 1 : 2) * part.box.size();
+  const bool on_host = builder_.machine().on_host;
+  std::set<std::pair<int, bool>> rounded;  // part, and whether for the stream of borders
+  const auto is_rounded = [&](const ConvolutionCall& call) {
+    if (on_host)  // in float, with the precision of float16
+      return builder_.activations() == ElementType::float16 && call.backend != local::ConvolutionBackend::reference;
+    return is_16_bit(builder_.activations()) && call.backend == local::ConvolutionBackend::cudnn;
+  };
   for (const std::optional<Pass>* pass : {&forward_, &backward_}) {
     if (!*pass) continue;
     const bool beside = has_border_stream(builder_.plan().streams) && !(*pass)->interior.empty();
     std::set<std::pair<int, bool>> reordered;  // part, and whether for the stream of borders
-    for (const auto* regions : {&(*pass)->interior, &(*pass)->border, &(*pass)->partial})
-      for (const Region& region : *regions)
-        for (const ConvolutionCall& call : region.work.calls)
-          if (call.computes && call.backend == local::ConvolutionBackend::onednn)
-            reordered.emplace(call.part, beside && regions == &(*pass)->border);
+    for (const auto* regions : {&(*pass)->interior, &(*pass)->border, &(*pass)->partial}) {
+      const bool on_border_stream = beside && regions == &(*pass)->border;
+      for (const Region& region : *regions) {
+        for (const ConvolutionCall& call : region.work.calls) {
+          if (!call.computes) continue;
+          if (call.backend == local::ConvolutionBackend::onednn) reordered.emplace(call.part, on_border_stream);
+          const bool in_float = regions == &(*pass)->partial;  // partial sums, whose filters are not rounded
+          if (!in_float && is_rounded(call)) rounded.emplace(call.part, on_border_stream);
+        }
+      }
+    }
     for (const auto& [part, on_border_stream] : reordered) elements += parts[static_cast<std::size_t>(part)].box.size();
+  }
+  for (const auto& [part, on_border_stream] : rounded) {
+    const Index size = parts[static_cast<std::size_t>(part)].box.size();
+    elements += on_host ? size : (size + 1) / 2;  // in units of float
   }
   if (elements > 0) builder_.at(filters_).owned = builder_.at(filters_).box = flat(elements);
 }

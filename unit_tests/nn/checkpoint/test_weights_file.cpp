@@ -4,6 +4,7 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/io/file_system.hpp>
 #include <aloni/nn/safetensors.hpp>
 
@@ -140,16 +141,20 @@ TEST(WeightsFile, IsConvertedFromOtherTypes) {
   const Safetensors file(io::real_file_system(), path);
   const auto saved = tensors_in(path);
   comm.barrier();
-  const std::string bias = "conv1.bias";
+  const std::string bias = "conv1.bias", second_bias = "fc.bias";
   std::vector<comm::bfloat16> halves;
+  std::vector<comm::float16> other_halves;
   std::vector<std::vector<float>> floats;
   std::vector<NamedTensor> tensors;
   for (const double value : saved.at(bias)) halves.emplace_back(static_cast<float>(value));
+  for (const double value : saved.at(second_bias)) other_halves.emplace_back(static_cast<float>(value));
   for (const auto& [name, values] : saved) {
     floats.emplace_back(values.begin(), values.end());
     const auto& shape = file.entries().at(name).shape;
     if (name == bias) {
       tensors.push_back({name, ElementType::bfloat16, shape, std::as_bytes(std::span(halves))});
+    } else if (name == second_bias) {
+      tensors.push_back({name, ElementType::float16, shape, std::as_bytes(std::span(other_halves))});
     } else {
       tensors.push_back({name, ElementType::float32, shape, std::as_bytes(std::span(floats.back()))});
     }
@@ -162,9 +167,12 @@ TEST(WeightsFile, IsConvertedFromOtherTypes) {
   comm.barrier();
   const auto again = tensors_in(path + ".second");
   for (std::size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(again.at(bias)[i], static_cast<double>(halves[i]));
+  for (std::size_t i = 0; i < other_halves.size(); ++i)
+    EXPECT_EQ(again.at(second_bias)[i], static_cast<double>(other_halves[i]));
   for (std::size_t i = 0; i < saved.at("fc.weight").size(); ++i)
     EXPECT_EQ(again.at("fc.weight")[i], static_cast<float>(saved.at("fc.weight")[i]));
   EXPECT_NE(again.at(bias), saved.at(bias));
+  EXPECT_NE(again.at(second_bias), saved.at(second_bias));
 }
 
 }  // namespace test_weights_file

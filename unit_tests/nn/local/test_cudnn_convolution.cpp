@@ -295,10 +295,12 @@ TEST(CudnnConvolution, FusedGraphsGiveTheBitsOfTheReference) {
   compare_with_reference<float>(true);
   compare_with_reference<double>(true);
   compare_with_reference<bfloat16>(true);
+  compare_with_reference<comm::float16>(true);
 }
 TEST(CudnnConvolution, BiasAndReluFollowWhereNoEngineFusesThem) {
   compare_with_reference<float>(false);
   compare_with_reference<bfloat16>(false);
+  compare_with_reference<comm::float16>(false);
 }
 
 TEST(CudnnConvolution, FusedResultsOfBfloat16AreRoundedOnce) {

@@ -73,7 +73,8 @@ TEST_F(CudnnPlans, AreOfTheWholeInputWhereTheRestIsLessThanAStride) {
 
 TEST_F(CudnnPlans, EveryPassHasEnginesInEveryType) {
   for (const std::string& name : device_names) {
-    for (const ElementType type : {ElementType::float32, ElementType::float64, ElementType::bfloat16}) {
+    for (const ElementType type :
+         {ElementType::float32, ElementType::float64, ElementType::bfloat16, ElementType::float16}) {
       for (const ConvolutionPass pass : all_passes) {
         const auto plans = cudnn_plans(dense_graph(usual_problem(), pass, type), device(name));
         ASSERT_FALSE(plans.empty()) << name << " " << static_cast<int>(type) << " " << local::name(pass);
@@ -209,7 +210,7 @@ class Graphs {
                      .type = type,
                      .bias = bias,
                      .relu = relu,
-                     .filters_alignment = type == ElementType::bfloat16 ? 16 : 4,
+                     .filters_alignment = is_16_bit(type) ? 16 : 4,
                      .bias_alignment = 4};
     const PaddedProblem& p = graph.problem;
     if (p.samples == 0 || p.reads_nothing()) return;
@@ -289,6 +290,12 @@ TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfResnet50InBfloat16) {
   expect_engines(graphs, "ResNet-50, h2w2, bfloat16");
 }
 
+TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfResnet50InFloat16) {
+  Graphs graphs;
+  graphs.add(make_model("resnet50"), "h2w2", 4, 32, ElementType::float16);
+  expect_engines(graphs, "ResNet-50, h2w2, float16");
+}
+
 TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfMesh1kInBfloat16) {
   Graphs graphs;
   graphs.add(make_model("mesh1k"), "h2w2", 4, 2, ElementType::bfloat16);
@@ -311,7 +318,7 @@ TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfTheZoo) {
   if (!aloni::test::nightly()) GTEST_SKIP() << "runs at night: ALONI_NIGHTLY=1";
   for (const char* model : {"cosmoflow", "densenet121", "lenet5", "mesh1k", "resnet18", "unet2d", "vgg16"}) {
     for (const char* split : {"n4", "h2w2", "c4", "f4"}) {
-      for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      for (const ElementType type : {ElementType::float32, ElementType::bfloat16, ElementType::float16}) {
         Graphs graphs;
         graphs.add(make_model(model), split, 4, 8, type);
         expect_engines(graphs, (std::string(model) + ", " + split + ", " + nn::name(type)).c_str());

@@ -127,7 +127,7 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
     mean_squared_error<T>(exec, x, x, 1.0, x.view(), result);
     pixel_cross_entropy<T>(exec, x, pixel_labels, 1.0, x.view(), result);
     dice_sums<T>(exec, x, x, mean);
-    dice_gradient<T>(exec, x, x, mean, x.view());
+    dice_gradient<T>(exec, x, x, mean, 1, x.view());
     dice_loss<Exec>(exec, 1.0, mean, result);
     pointwise_forward<T>(exec, nn::Gelu{}, x, x.view());
     pointwise_backward<T>(exec, nn::Sigmoid{}, x, x, x.view());

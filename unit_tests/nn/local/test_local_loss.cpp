@@ -179,7 +179,7 @@ TEST(LocalLoss, DiceHasItsKnownValues) {
   t.fill([values = std::array{1.0, 1.0, 0.0}, i = 0]() mutable { return values[i++]; });
   LocalArray<double> sums(4, -1), result(2, -1);
   dice_sums<double>(test_space(), z, t, sums);
-  dice_gradient<double>(test_space(), z, t, sums, g.view());
+  dice_gradient<double>(test_space(), z, t, sums, 1, g.view());
   dice_loss<Exec>(test_space(), 0.5, sums, result);
   wait(test_space());
   sums.download();

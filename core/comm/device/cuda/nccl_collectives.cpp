@@ -44,8 +44,11 @@ ncclDataType_t type_of(ElementType type) {
       return ncclUint64;
     case ElementType::bfloat16:
       return ncclBfloat16;
+    case ElementType::float16:
+      return ncclFloat16;
     default:
-      throw Unsupported(name, "element type", "another type", "float, double, int32, int64, uint64 or bfloat16");
+      throw Unsupported(name, "element type", "another type",
+                        "float, double, int32, int64, uint64, bfloat16 or float16");
   }
 }
 

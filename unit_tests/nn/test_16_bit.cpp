@@ -1,4 +1,4 @@
-// Networks with bfloat16 activations: split equals unsplit, and training converges as with float.
+// Networks with activations of bfloat16 and float16: split equals unsplit, and training converges as with float.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
@@ -15,22 +15,28 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace aloni::nn::test {
-namespace test_bfloat16 {
+namespace test_16_bit {
 
 using comm::bfloat16;
+using comm::float16;
 using local::ConvolutionBackend;
 using views::ProcessGrid;
 using Exec = execution_space_t<bfloat16>;
 
+template <class T>
 std::optional<std::string> missing() {
-  return local::unsupported_reason<bfloat16, Exec>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
+  return local::unsupported_reason<T, Exec>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
 }
 
-/// The default backend if it supports bfloat16, else the reference, which runs everywhere.
-ConvolutionBackend backend() { return missing() ? ConvolutionBackend::reference : ConvolutionBackend::automatic; }
+/// The default backend if it supports T, else the reference, which runs everywhere.
+template <class T>
+ConvolutionBackend backend() {
+  return missing<T>() ? ConvolutionBackend::reference : ConvolutionBackend::automatic;
+}
 
 NetworkDescription chain(std::vector<LayerDescription> layers) {
   NetworkDescription net;
@@ -41,7 +47,7 @@ NetworkDescription chain(std::vector<LayerDescription> layers) {
   return net;
 }
 
-/// Layers with exact results on small integers. Networks with sums in bfloat16 have few layers, so that gradients
+/// Layers with exact results on small integers. Networks with sums in 16 bits have few layers, so that gradients
 /// stay small enough.
 std::vector<NetworkDescription> networks() {
   return {chain({{"conv1", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
@@ -61,14 +67,19 @@ std::vector<NetworkDescription> networks() {
                  {"dense", Dense{10}, {"flatten"}}})};
 }
 
-TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
+template <class T>
+class Activations : public testing::Test {};
+using Types = testing::Types<bfloat16, float16>;
+TYPED_TEST_SUITE(Activations, Types);
+
+TYPED_TEST(Activations, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
   const auto comm = aloni::test::make_communicator();
   std::uint64_t seed = 60;
   for (const NetworkDescription& net : networks()) {
     SCOPED_TRACE("network " + std::to_string(seed - 60));
     for (const auto& grid : views::all_grids(comm.size(), {Dim::sample, Dim::height, Dim::width})) {
-      if (!expect_split_equals_unsplit<bfloat16>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0,
-                                                 backend()))
+      if (!expect_split_equals_unsplit<TypeParam>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0,
+                                                  backend<TypeParam>()))
         return;
     }
     ++seed;
@@ -76,7 +87,7 @@ TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
 }
 
 /// Sums over ranks are in float: exact on integers, and rounded once as on one rank.
-TEST(Bfloat16, SplitGivesTheSameBitsWithSplitChannelsAndFilters) {
+TYPED_TEST(Activations, SplitGivesTheSameBitsWithSplitChannelsAndFilters) {
   const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const std::string& split : {"c" + ranks, "f" + ranks}) {
@@ -91,14 +102,14 @@ TEST(Bfloat16, SplitGivesTheSameBitsWithSplitChannelsAndFilters) {
         net.layers = {{"conv1", Convolution{32, window}, {"input"}}, {"conv2", Convolution{24, window}, {"conv1"}}};
       }
       const Strategy strategy = Strategy::uniform(LayerSplit::parse(split));
-      expect_split_equals_unsplit<bfloat16>(comm, net, strategy, 2, Values::integers, 70, 0.0, backend());
+      expect_split_equals_unsplit<TypeParam>(comm, net, strategy, 2, Values::integers, 70, 0.0, backend<TypeParam>());
     }
   }
 }
 
 /// On three ranks the middle one has two parts with equal extents. A kernel may cache their filters: in oneDNN's
 /// order if there are many channels, rounded if there are few.
-TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
+TYPED_TEST(Activations, KeepsTheFiltersOfEqualPartsApart) {
   const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const Index channels : {6, 96}) {
@@ -109,23 +120,24 @@ TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
     net.layers = {{"conv", conv, {"input"}}};
     for (const std::string& split : {"c" + ranks, "f" + ranks}) {
       SCOPED_TRACE(split + " of " + std::to_string(channels) + " channels");
-      expect_split_equals_unsplit<bfloat16>(comm, net, Strategy::uniform(LayerSplit::parse(split)), 2, Values::integers,
-                                            71, 0.0, backend());
+      expect_split_equals_unsplit<TypeParam>(comm, net, Strategy::uniform(LayerSplit::parse(split)), 2,
+                                             Values::integers, 71, 0.0, backend<TypeParam>());
     }
   }
 }
 
 /// Results differ because sums in another order are rounded differently.
-TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
+TYPED_TEST(Activations, RandomNetworksAreCloseToTheUnsplitOnes) {
   const auto comm = aloni::test::make_communicator();
-  for (std::uint64_t seed = 7000; seed < 7000 + static_cast<std::uint64_t>(aloni::test::random_cases(20)); ++seed) {
+  for (std::uint64_t seed = 7000; seed < 7000 + static_cast<std::uint64_t>(aloni::test::random_cases(12)); ++seed) {
     Dice dice(seed);
     const NetworkDescription net = random_network(dice, Kinds::exact);
     const Index samples = dice(1, 5);
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto splits = splits_for(comm.size(), net.spatial_rank);
     const Strategy strategy = random_uniform_strategy(dice, net, splits);
-    if (!expect_split_equals_unsplit<bfloat16>(comm, net, strategy, samples, Values::integers, seed, 0.1, backend()))
+    if (!expect_split_equals_unsplit<TypeParam>(comm, net, strategy, samples, Values::integers, seed, 0.1,
+                                                backend<TypeParam>()))
       return;
   }
 }
@@ -155,12 +167,13 @@ std::vector<double> losses_of(const comm::Communicator& comm, const TrainOptions
   return train<T>(comm, lenet5(images.image, images.classes), strategy, images, spots(10), options).losses;
 }
 
-TEST(Bfloat16, TrainingConvergesAsWithFloat) {
+TYPED_TEST(Activations, TrainingConvergesAsWithFloat) {
   const auto comm = aloni::test::make_communicator();
   TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5};
   const std::vector<double> expected = losses_of<float>(comm, options);
-  options.backend = backend();
-  const std::vector<double> narrow = losses_of<bfloat16>(comm, options);
+  options.backend = backend<TypeParam>();
+  if (std::is_same_v<TypeParam, float16>) options.update.loss_scaling = LossScaling{};
+  const std::vector<double> narrow = losses_of<TypeParam>(comm, options);
   ASSERT_EQ(narrow.size(), expected.size());
   // Rounding differences grow with the steps, as those of the order of sums do.
   for (std::size_t i = 0; i < std::min<std::size_t>(20, narrow.size()); ++i)
@@ -178,7 +191,7 @@ TEST(Bfloat16, RefusalNamesTheAlternative) {
     Network<bfloat16, Exec>(comm, queue, net, Strategy::uniform({}), 2, parameters, {.backend = backend});
   };
   for (const auto backend : {ConvolutionBackend::direct, ConvolutionBackend::automatic}) {
-    if (backend == ConvolutionBackend::automatic && !missing()) continue;
+    if (backend == ConvolutionBackend::automatic && !missing<bfloat16>()) continue;
     try {
       make(backend);
       ADD_FAILURE() << "no error";
@@ -189,5 +202,5 @@ TEST(Bfloat16, RefusalNamesTheAlternative) {
   EXPECT_NO_THROW(make(ConvolutionBackend::reference));
 }
 
-}  // namespace test_bfloat16
+}  // namespace test_16_bit
 }  // namespace aloni::nn::test
