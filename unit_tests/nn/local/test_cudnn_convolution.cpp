@@ -182,7 +182,7 @@ std::vector<ConvolutionProblem> problems() {
                                  .output = {1, 5, 6},
                                  .kernel = {1, 3, 3},
                                  .offset = {0, -1, -1}};
-  std::vector<ConvolutionProblem> all(9, usual);
+  std::vector<ConvolutionProblem> all(11, usual);
   all[1].stride = {1, 2, 2}, all[1].output = {1, 3, 3};
   all[2].input = {1, 8, 8}, all[2].stride = {1, 2, 2}, all[2].kernel = {1, 1, 1};  // rows that no output reads
   all[2].output = {1, 3, 3}, all[2].offset = {0, 1, 1};
@@ -192,6 +192,10 @@ std::vector<ConvolutionProblem> problems() {
   all[6].input = {1, 7, 6}, all[6].offset = {0, 0, -1};  // ghost rows on both sides
   all[7].offset = {0, 20, 0};                            // no output reads an input
   all[8].samples = 0;
+  all[9].input = {1, 10, 8}, all[9].kernel = {1, 1, 1}, all[9].stride = {1, 4, 3};  // a window behind the last row
+  all[9].output = {1, 4, 3}, all[9].offset = {0, 0, 1};
+  all[10].kernel = {1, 1, 2}, all[10].stride = {1, 3, 3}, all[10].offset = {0, -2, -3};  // and before the first one
+  all[10].output = {1, 3, 3};
   return all;
 }
 
