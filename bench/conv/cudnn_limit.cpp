@@ -3,6 +3,7 @@
 #include "conv/check.hpp"
 
 #include <aloni/core/comm/device/native_stream.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/nn/local/detail/cudnn_plans.hpp>
 
 #include <algorithm>
@@ -66,12 +67,13 @@ struct CudnnLimit::State {
   }
 
   void execute(const CudnnPlan& chosen) {
-    handle.run(chosen,
-               {.input = start_of_part(x.view(), cudnn_problem(problem)),
-                .output = y.data.data(),
-                .filters = w.data.data(),
-                .workspace = workspace.data()},
-               comm::detail::native_stream(queue.space()));
+    const bool queued = handle.run(chosen,
+                                   {.input = start_of_part(x.view(), cudnn_problem(problem)),
+                                    .output = y.data.data(),
+                                    .filters = w.data.data(),
+                                    .workspace = workspace.data()},
+                                   comm::detail::native_stream(queue.space()));
+    if (!queued) throw Unsupported("aloni::bench: cuDNN", "pointers", "refused by the engine", "another engine");
     queue.fence("aloni::bench: end of repetition");
   }
 };

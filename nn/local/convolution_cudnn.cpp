@@ -23,8 +23,8 @@ class DeviceEngines {
     const std::lock_guard lock(mutex_);
     return cache_.plans(graph, options);
   }
-  void run(const Plan& plan, const CudnnOperands& operands, const Kokkos::Cuda& exec) {
-    handle_.run(plan, operands, comm::detail::native_stream(exec));
+  bool run(const Plan& plan, const CudnnOperands& operands, const Kokkos::Cuda& exec) {
+    return handle_.run(plan, operands, comm::detail::native_stream(exec));
   }
 
  private:

@@ -42,7 +42,7 @@ inline Index alignment_of(const void* pointer) {
 /// Engines: a class with
 ///   using Plan = …                               // CudnnPlan, or a type with its engine() and workspace_bytes()
 ///   std::vector<Plan> plans(const CudnnGraph&, const CudnnPlanOptions&)
-///   void run(const Plan&, const CudnnOperands&, const Exec&)   // queues the kernels
+///   bool run(const Plan&, const CudnnOperands&, const Exec&)   // queues the kernels; false: refuses the pointers
 template <class T, class Exec, class Engines>
 class CudnnConvolution final : public LocalConvolution<T, Exec> {
   using Base = LocalConvolution<T, Exec>;
@@ -116,6 +116,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     CudnnGraph graph;
     std::optional<typename Engines::Plan> plan = {};
     bool fused = false;
+    std::vector<std::int64_t> refused = {};  ///< engines that refused their pointers
   };
 
   static Index pixels(const std::array<Index, 3>& extents) { return extents[0] * extents[1] * extents[2]; }
@@ -151,7 +152,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
   }
 
   template <class X, class Y>
-  const Chosen& plan_for(ConvolutionPass pass, const X& x, const Y& y, const void* filters, const void* bias) {
+  Chosen& plan_for(ConvolutionPass pass, const X& x, const Y& y, const void* filters, const void* bias) {
     CudnnGraph graph{.problem = part_,
                      .pass = pass,
                      .type = element_type<T>,
@@ -166,24 +167,54 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     const auto known = std::ranges::find(chosen_, graph, &Chosen::graph);
     if (known != chosen_.end()) return *known;
     chosen_.push_back(choose(graph, static_cast<Index>(workspace_.size())));
-    if (!chosen_.back().plan) {
-      throw Unsupported("aloni::nn::local::LocalConvolution: cuDNN", std::string(name(pass)),
-                        to_string(this->problem()) + ", tensors with gaps",
-                        "a problem for which cuDNN has an engine, or another backend: kokkos_kernels");
-    }
+    require_plan(chosen_.back());
     return chosen_.back();
+  }
+  void require_plan(const Chosen& chosen) const {
+    if (chosen.plan) return;
+    throw Unsupported("aloni::nn::local::LocalConvolution: cuDNN", std::string(name(chosen.graph.pass)),
+                      to_string(this->problem()) + ", tensors with gaps",
+                      "a problem for which cuDNN has an engine, or another backend: kokkos_kernels");
+  }
+  /// The next plan after one whose engine refuses its pointers. Throws Unsupported if there is none.
+  void choose_next(Chosen& chosen) const {
+    chosen.refused.push_back(chosen.plan->engine());
+    chosen.plan.reset();
+    const auto find = [&] {
+      CudnnGraph graph = chosen.graph;
+      if (!chosen.fused) graph.bias = graph.relu = false;
+      CudnnPlanOptions options{.most = 1,
+                               .most_workspace_bytes = static_cast<Index>(workspace_.size()),
+                               .reduced_precision = this->passes().tf32};
+      for (auto plans = engines_->plans(graph, options); !plans.empty(); plans = engines_->plans(graph, options)) {
+        ++options.first;
+        if (std::ranges::find(chosen.refused, plans.front().engine()) != chosen.refused.end()) continue;
+        chosen.plan.emplace(std::move(plans.front()));
+        return;
+      }
+    };
+    find();
+    if (!chosen.plan && chosen.fused) {  // another graph, with engines of its own
+      chosen.fused = false;
+      chosen.refused.clear();
+      find();
+    }
+    require_plan(chosen);
   }
 
   template <class X, class Y, class W>
-  void run(const Exec& exec, const Chosen& chosen, const X& x, const W* filters, const Y& y, const void* bias) {
+  void run(const Exec& exec, Chosen& chosen, const X& x, const W* filters, const Y& y, const void* bias) {
     const auto pointer = [](const void* p) { return const_cast<void*>(p); };  // cuDNN takes both kinds alike
-    engines_->run(*chosen.plan,
-                  {.input = pointer(start_of_part(x, part_)),
-                   .output = pointer(y.data()),
-                   .filters = pointer(filters),
-                   .bias = pointer(bias),
-                   .workspace = workspace_.data()},
-                  exec);
+    const auto queued = [&] {
+      return engines_->run(*chosen.plan,
+                           {.input = pointer(start_of_part(x, part_)),
+                            .output = pointer(y.data()),
+                            .filters = pointer(filters),
+                            .bias = chosen.fused ? pointer(bias) : nullptr,
+                            .workspace = workspace_.data()},
+                           exec);
+    };
+    while (!queued()) choose_next(chosen);
   }
 
   /// The filters as cuDNN reads them.
@@ -204,9 +235,10 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
       Kokkos::deep_copy(exec, y, T(0));
     } else {
       const T* const filters = read_filters(exec, w);
-      const Chosen& chosen = plan_for(ConvolutionPass::forward, x, y, filters, adds ? bias.data() : nullptr);
+      const void* const added = adds ? bias.data() : nullptr;
+      Chosen& chosen = plan_for(ConvolutionPass::forward, x, y, filters, added);
+      run(exec, chosen, x, filters, y, added);
       fused = chosen.fused;
-      run(exec, chosen, x, filters, y, adds && fused ? bias.data() : nullptr);
     }
     if (fused) return;
     if (adds) add_bias<T, Exec>(exec, bias, y);

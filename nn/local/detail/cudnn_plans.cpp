@@ -386,7 +386,7 @@ CudnnHandle::CudnnHandle() {
 
 CudnnHandle::~CudnnHandle() { cudnn_library().destroy(static_cast<cudnnHandle_t>(handle_)); }
 
-void CudnnHandle::run(const CudnnPlan& plan, const CudnnOperands& operands, void* stream) {
+bool CudnnHandle::run(const CudnnPlan& plan, const CudnnOperands& operands, void* stream) {
   std::vector<std::int64_t> names{input_id, output_id, filters_id};
   std::vector<void*> pointers{operands.input, operands.output, operands.filters};
   if (operands.bias) {
@@ -402,7 +402,10 @@ void CudnnHandle::run(const CudnnPlan& plan, const CudnnOperands& operands, void
   auto* const handle = static_cast<cudnnHandle_t>(handle_);
   const std::lock_guard lock(mutex_);
   check_cudnn(cudnn_library().set_stream(handle, static_cast<cudaStream_t>(stream)), "the stream of a plan");
-  check_cudnn(cudnn_library().execute(handle, plan.descriptors().plan.get(), pack.get()), "the execution of a plan");
+  const cudnnStatus_t status = cudnn_library().execute(handle, plan.descriptors().plan.get(), pack.get());
+  if (status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER) return false;
+  check_cudnn(status, "the execution of a plan");
+  return true;
 }
 
 std::string CudnnDevice::properties() const {

@@ -132,8 +132,9 @@ class CudnnHandle {
   ~CudnnHandle();
 
   const CudnnDevice& device() const { return device_; }
-  /// Queues the plan's kernels on a CUDA stream. Threads may call it at the same time.
-  void run(const CudnnPlan& plan, const CudnnOperands& operands, void* stream);
+  /// Queues the plan's kernels on a CUDA stream. False: the engine refuses the alignment of a pointer, although the
+  /// graph names it, and nothing is queued. Threads may call it at the same time.
+  [[nodiscard]] bool run(const CudnnPlan& plan, const CudnnOperands& operands, void* stream);
 
  private:
   std::mutex mutex_;

@@ -137,7 +137,8 @@ class GraphOnHost {
 struct HostPlan {
   CudnnGraph graph;
   Index bytes = 0;
-  std::int64_t engine() const { return 7; }
+  std::int64_t number = 7;
+  std::int64_t engine() const { return number; }
   Index workspace_bytes() const { return bytes; }
 };
 
@@ -147,15 +148,18 @@ struct HostEngines {
 
   std::function<bool(const CudnnGraph&)> refuses = [](const CudnnGraph&) { return false; };
   Index bytes = 64;  ///< workspace of each plan
+  int engines = 1;   ///< for each graph, with the numbers from 7 on
+  std::function<bool(const Plan&)> refuses_pointers = [](const Plan&) { return false; };
   std::vector<std::pair<CudnnGraph, CudnnPlanOptions>> asked = {};
   int runs = 0;
 
   std::vector<Plan> plans(const CudnnGraph& graph, const CudnnPlanOptions& options) {
     asked.emplace_back(graph, options);
-    if (refuses(graph) || bytes > options.most_workspace_bytes) return {};
-    return {{graph, bytes}};
+    if (refuses(graph) || bytes > options.most_workspace_bytes || options.first >= engines) return {};
+    return {{graph, bytes, 7 + options.first}};
   }
-  void run(const Plan& plan, const CudnnOperands& operands, const Exec& exec) {
+  bool run(const Plan& plan, const CudnnOperands& operands, const Exec& exec) {
+    if (refuses_pointers(plan)) return false;
     exec.fence("aloni::test: the operands of a graph");
     const CudnnGraph& g = plan.graph;
     EXPECT_EQ(g.type, nn::element_type<T>);
@@ -167,6 +171,7 @@ struct HostEngines {
     std::memset(operands.workspace, 0xff, static_cast<std::size_t>(plan.bytes));
     GraphOnHost<T>(g, operands).run();
     ++runs;
+    return true;
   }
 };
 
@@ -389,6 +394,36 @@ TEST(CudnnConvolution, PlansOncePerGraph) {
   EXPECT_EQ(engines->asked.size(), asked);
   EXPECT_EQ(engines->runs, 6);
   EXPECT_EQ(convolution.implementation(ConvolutionPass::forward), "cudnn engine 7");
+}
+
+/// cuDNN proposes engines that then refuse pointers, although the graph names their alignment.
+TEST(CudnnConvolution, TheNextEngineTakesThePlaceOfOneThatRefusesItsPointers) {
+  std::mt19937 random(8);
+  const ConvolutionProblem p = problems().front();
+  const auto is_fused = [](const HostPlan& plan) { return plan.graph.bias || plan.graph.relu; };
+  const std::vector<std::function<bool(const HostPlan&)>> cases{
+      [](const HostPlan& plan) { return plan.number == 7; }, is_fused,
+      [is_fused](const HostPlan& plan) { return is_fused(plan) || plan.number < 9; }};
+  for (const auto& refuses_pointers : cases) {
+    const auto engines = std::make_shared<HostEngines<float>>();
+    engines->engines = 3;
+    engines->refuses_pointers = refuses_pointers;
+    Tested<float> convolution(p, test_space(), all_passes(true), engines);
+    Data<float> data(p, random, ghosted);
+    data.run(convolution);
+    const Expected<float> expected = reference(p, data, true, true);
+    EXPECT_EQ(differing_bits(expected.y, data.y), 0);
+    EXPECT_EQ(differing_bits(expected.dx, data.dx), 0);
+    const std::size_t asked = engines->asked.size();
+    data.run(convolution);
+    EXPECT_EQ(engines->asked.size(), asked) << "the choice is kept";
+    EXPECT_EQ(engines->runs, 6);
+  }
+  const auto engines = std::make_shared<HostEngines<float>>();
+  engines->refuses_pointers = [](const HostPlan&) { return true; };
+  Tested<float> convolution(p, test_space(), {.forward = true}, engines);
+  Data<float> data(p, random, {});
+  EXPECT_THROW(convolution.forward(test_space(), data.x, data.w, data.bias.view(), data.y), Unsupported);
 }
 
 TEST(CudnnConvolution, APassWithoutAnEngineIsIncomplete) {
