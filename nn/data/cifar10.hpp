@@ -10,7 +10,7 @@
 namespace aloni::nn {
 
 /// The records of several files, in the order of the files. Images are 1,1,32,32,3. A read takes one record of a plain
-/// file; nothing stays in memory. A gzip file is inflated, and is whole in memory of this rank.
+/// file; nothing stays in memory. A gzip file is inflated first (docs/data.md).
 /// Not collective. Throws FileError naming the path: no whole number of records, or none. Throws Unsupported for a gzip
 /// file without zlib.
 Dataset open_cifar10(const std::vector<std::string>& paths);

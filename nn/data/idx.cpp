@@ -69,6 +69,7 @@ class IdxFile::Reader {
   }
 
   const std::vector<std::int64_t>& extents() const { return extents_; }
+  std::uint64_t elements() const { return count_; }
   bool compressed() const { return !source_->has_exact_size(); }
 
   std::vector<std::uint8_t> read() {
@@ -115,6 +116,7 @@ IdxFile::IdxFile(IdxFile&&) noexcept = default;
 IdxFile::~IdxFile() = default;
 
 const std::vector<std::int64_t>& IdxFile::extents() const { return reader_->extents(); }
+std::uint64_t IdxFile::elements() const { return reader_->elements(); }
 bool IdxFile::compressed() const { return reader_->compressed(); }
 std::uint64_t IdxFile::header_bytes() const { return 4 + 4 * extents().size(); }
 

@@ -24,6 +24,7 @@ class IdxFile {
   ~IdxFile();
 
   const std::vector<std::int64_t>& extents() const;
+  std::uint64_t elements() const;      ///< the product of the extents
   bool compressed() const;             ///< whether the file is a gzip file
   std::uint64_t header_bytes() const;  ///< position of the first value in a plain file
   /// The values. Throws FileError for a truncated file and for trailing bytes. @pre called once

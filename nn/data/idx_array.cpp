@@ -3,7 +3,7 @@
 #include <aloni/nn/data/detail/dense_array.hpp>
 #include <aloni/nn/data/idx.hpp>
 
-#include <vector>
+#include <cstdint>
 
 namespace aloni::nn {
 
@@ -15,9 +15,9 @@ std::shared_ptr<const SampleArray> open_idx(const std::string& path) {
     return detail::dense_array(operation, detail::open_stored_bytes(operation, path), file.header_bytes(), samples,
                                StoredType::uint8, extents);
   }
-  const auto values = std::make_shared<std::vector<std::uint8_t>>(file.read_values());
-  return detail::dense_array(operation, detail::bytes_in_memory(path, std::as_bytes(std::span(*values)), values), 0,
-                             samples, StoredType::uint8, extents);
+  const std::uint64_t all = file.header_bytes() + file.elements();
+  const auto bytes = detail::inflate_stored_bytes(operation, path, all);
+  return detail::dense_array(operation, bytes, file.header_bytes(), samples, StoredType::uint8, extents);
 }
 
 }  // namespace aloni::nn

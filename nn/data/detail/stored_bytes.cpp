@@ -4,13 +4,16 @@
 #include <aloni/core/text_file.hpp>
 #include <aloni/nn/data/detail/byte_source.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace aloni::nn::detail {
@@ -24,6 +27,9 @@ class FileBytes : public StoredBytes {
     struct stat status {};
     if (::fstat(fd_, &status) == 0) size_ = static_cast<std::uint64_t>(status.st_size);
   }
+  /// Takes the descriptor of an open file.
+  FileBytes(const char* operation, std::string name, int fd, std::uint64_t size)
+      : StoredBytes(std::move(name)), operation_(operation), fd_(fd), size_(size) {}
   ~FileBytes() override { ::close(fd_); }
 
   std::uint64_t size() const override { return size_; }
@@ -48,6 +54,44 @@ class FileBytes : public StoredBytes {
   const char* operation_;
   int fd_;
   std::uint64_t size_ = 0;
+};
+
+/// A file without a name, for the bytes of another one.
+class TemporaryFile {
+ public:
+  TemporaryFile(const char* operation, std::string source) : operation_(operation), source_(std::move(source)) {
+    const char* const wanted = std::getenv("TMPDIR");
+    folder_ = wanted && *wanted ? wanted : "/tmp";
+    std::string path = folder_ + "/aloni-XXXXXX";
+    fd_ = ::mkostemp(path.data(), O_CLOEXEC);
+    if (fd_ < 0) refuse();
+    ::unlink(path.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) refuse();
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw FileError(operation_, folder_, "cannot hold the content of " + source_ + " (" + std::strerror(errno) + ")",
+                    "a folder with room for it in TMPDIR, or the file without compression");
+  }
+
+  const char* operation_;
+  std::string source_, folder_;
+  int fd_ = -1;
 };
 
 class MemoryBytes : public StoredBytes {
@@ -101,21 +145,31 @@ std::shared_ptr<const StoredBytes> open_stored_bytes(const char* operation, cons
 }
 
 std::shared_ptr<const StoredBytes> inflate_stored_bytes(const char* operation, const std::string& path,
-                                                        std::uint64_t most) {
-  constexpr std::size_t first_allocation = std::size_t{16} << 20;
+                                                        std::uint64_t most, std::uint64_t in_memory) {
+  constexpr std::size_t chunk = std::size_t{4} << 20;
   const auto source = open_bytes(operation, path);
   const auto bytes = std::make_shared<std::vector<std::uint8_t>>();
-  std::size_t have = 0;
-  do {
-    bytes->resize(std::min<std::uint64_t>(most + 1, std::max(first_allocation, 2 * have)));
-    const std::size_t got = source->read(bytes->data() + have, bytes->size() - have);
-    have += got;
-  } while (have == bytes->size() && have <= most);
-  if (have > most) {
-    throw FileError(operation, path, "more than " + std::to_string(most) + " bytes after decompression",
-                    "at most " + std::to_string(most));
+  std::optional<TemporaryFile> file;
+  std::uint64_t size = 0;
+  std::size_t kept = 0;  // in memory
+  while (true) {
+    bytes->resize(kept + chunk);
+    const std::size_t got = source->read(bytes->data() + kept, chunk);
+    size += got;
+    kept += got;
+    if (size > most) {
+      throw FileError(operation, path, "more than " + std::to_string(most) + " bytes after decompression",
+                      "at most " + std::to_string(most));
+    }
+    if (size > in_memory) {
+      if (!file) file.emplace(operation, path);
+      file->append(std::as_bytes(std::span(bytes->data(), kept)));
+      kept = 0;
+    }
+    if (got < chunk) break;
   }
-  bytes->resize(have);
+  if (file) return std::make_shared<FileBytes>(operation, path, file->release(), size);
+  bytes->resize(kept);
   bytes->shrink_to_fit();
   return bytes_in_memory(path, std::as_bytes(std::span(*bytes)), bytes);
 }

@@ -32,10 +32,14 @@ class StoredBytes {
 /// The file, of which nothing is kept in memory. Throws FileError with `operation` if it is no readable regular file.
 std::shared_ptr<const StoredBytes> open_stored_bytes(const char* operation, const std::string& path);
 
-/// The contents of a gzip file, whole in memory: compressed bytes cannot be read from the middle. Memory grows with the
-/// bytes that were decompressed. Throws as open_bytes (detail/byte_source.hpp), and FileError above `most` bytes.
+/// The contents of a gzip file, which cannot be read from the middle. Up to `in_memory` bytes stay in memory. More go
+/// to a temporary file of this process in TMPDIR, by default /tmp; it has no name and goes with this object.
+/// Throws as open_bytes (detail/byte_source.hpp). Throws FileError above `most` bytes, and if the temporary file cannot
+/// be written.
+inline constexpr std::uint64_t most_inflated_in_memory = std::uint64_t{64} << 20;
 std::shared_ptr<const StoredBytes> inflate_stored_bytes(const char* operation, const std::string& path,
-                                                        std::uint64_t most);
+                                                        std::uint64_t most,
+                                                        std::uint64_t in_memory = most_inflated_in_memory);
 
 /// Bytes in memory, not copied. `owner` keeps them alive; without an owner the caller does.
 std::shared_ptr<const StoredBytes> bytes_in_memory(std::string name, std::span<const std::byte> bytes,
