@@ -37,9 +37,10 @@
 //
 //   Network<float> network(comm, queue, description, strategy, 1, parameters, {}, density);   // a DistributedView
 //
-// Filters. oneDNN wants them in its own order. A call reorders the filters of a convolution once, although forward and
-// backward passes and several regions use them. With ParameterWrites::announced they are reordered only after a change
-// of the values (nn/parameters.hpp).
+// Filters. oneDNN wants them in its own order. A pass reorders the filters of a convolution once, although several
+// regions use them. Networks for training reorder all filters in one place, as large as those of the largest
+// convolution. Networks for inference keep the reordered filters of each convolution. With ParameterWrites::announced
+// these are reordered only after a change of the values (nn/parameters.hpp).
 //
 // Several networks may share one set of parameters, for example one for full and one for incomplete mini-batches.
 // Member functions that take a queue are collective over the communicator; the others are not. All calls of one

@@ -201,6 +201,14 @@ void Scratch::reserve(std::size_t bytes) {
   bytes_ = bytes;
 }
 
+std::size_t Scratch::bytes() const {
+  return bytes_ + (of_callers_ ? of_callers_->bytes() : 0) + (shared_filters_ ? shared_filters_->memory.bytes() : 0);
+}
+
+void Scratch::share_filters() {
+  if (!shared_filters_) shared_filters_ = std::make_shared<SharedFilters>();
+}
+
 std::shared_ptr<FilterOrders> make_filter_orders(const std::shared_ptr<Scratch>& scratch) {
   if constexpr (config::has_onednn) return detail::make_onednn_filter_orders(scratch);
   return std::make_shared<FilterOrders>(scratch);

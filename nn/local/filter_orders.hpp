@@ -7,6 +7,8 @@
 //   auto border = make_local_convolution<float>(backend, q, exec, {.forward = true}, orders);
 //   interior->set_filter_version(1), border->set_filter_version(1);  // the first call reorders
 //
+// Stores with one Scratch may also reorder into one place: Scratch::share_filters().
+//
 // Contract
 // * Kernels keep the store alive. Its owner counts its bytes: workspace_bytes() of the kernels leaves them out.
 // * Calls of all kernels that share a store run on one execution space instance, one after the other.
@@ -31,13 +33,22 @@ class Scratch {
   /// Makes room for at least so many bytes. Moves the memory: ask for data() again. @pre no kernel runs
   void reserve(std::size_t bytes);
   std::byte* data() const { return memory_.get(); }
-  /// With those of of_callers().
-  std::size_t bytes() const { return bytes_ + (of_callers_ ? of_callers_->bytes() : 0); }
+  /// With those of of_callers() and of shared filters.
+  std::size_t bytes() const;
   /// Another memory, for kernels that run kernels with this one.
   Scratch& of_callers() {
     if (!of_callers_) of_callers_ = std::make_unique<Scratch>();
     return *of_callers_;
   }
+
+  /// The place of reordered filters that all stores share.
+  struct SharedFilters;
+  /// From now on new orders of filters lie in one place, as large as the largest of them. A call reorders its filters
+  /// unless it finds them there. Training changes all filters in each step, so nothing is reordered more often than
+  /// before, as long as the calls for one layer follow each other. @pre no store has an order
+  void share_filters();
+  SharedFilters* shared_filters() const { return shared_filters_.get(); }  ///< null: each order has its own memory
+
   static constexpr std::size_t alignment = 64;
   static constexpr std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -48,6 +59,12 @@ class Scratch {
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t bytes_ = 0;
   std::unique_ptr<Scratch> of_callers_;
+  std::shared_ptr<SharedFilters> shared_filters_;
+};
+
+struct Scratch::SharedFilters {
+  Scratch memory = {};
+  const void* order = nullptr;  ///< that has written last
 };
 
 /// A copy of the filters in another type, which all kernels of a store read.

@@ -301,7 +301,8 @@ IsolatedNode isolate(const StepPlan& plan, int node, const MemoryLayout& layout)
                 .buffers = plan.buffers,
                 .convolution_weights = plan.convolution_weights,
                 .update = plan.update,
-                .update_options = plan.update_options};
+                .update_options = plan.update_options,
+                .keeps_filters = plan.keeps_filters};
   for (const int n : nodes_needed(plan, node)) {
     if (orders_filters(plan, node) && std::holds_alternative<WeightsWork>(node_at(plan, n).work))
       alone.weights = static_cast<int>(alone.plan.nodes.size());

@@ -49,7 +49,8 @@ class StepPlanner {
               .rank = rank,
               .ranks = layers.input.ranks(),
               .samples = layers.input.extents()[Dim::sample],
-              .streams = options.streams.value_or(default_streams(machine.on_host))},
+              .streams = options.streams.value_or(default_streams(machine.on_host)),
+              .keeps_filters = options.keeps_filters.value_or(kind == StepKind::inference)},
         builder_(plan_, machine, options.activations, options.backend, options.tf32),
         nodes_(network.layers.size()),
         forward_(network.layers.size()) {
@@ -657,11 +658,18 @@ class StepPlanner {
     }
   }
 
-  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs. Hosts
-  /// compute float16 in copies of float, for which all convolutions share memory too.
+  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs, and one
+  /// for filters in the order of its kernels unless each convolution keeps them. Hosts compute float16 in copies of
+  /// float, for which all convolutions share memory too.
   void add_scratch() {
     const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
-    Index most_of_all = 0, most_of_borders = 0, most_of_copies = 0;
+    Index most_of_all = 0, most_of_borders = 0, most_of_copies = 0, filters = 0, filters_of_borders = 0;
+    const auto add_filters = [&](const ConvolutionWork& work, const ConvolutionCall& call) {
+      if (plan_.keeps_filters || !call.computes || call.backend != local::ConvolutionBackend::onednn) return;
+      const auto& parts = plan_.convolution_weights[static_cast<std::size_t>(work.weights)].parts;
+      Index& most = work.border && has_border_stream(plan_.streams) ? filters_of_borders : filters;
+      most = std::max(most, parts[static_cast<std::size_t>(call.part)].box.size() * bytes_of(builder_.parameters()));
+    };
     const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type,
                          bool border = false) {
       Index& most = border && has_border_stream(plan_.streams) ? most_of_borders : most_of_all;
@@ -678,6 +686,7 @@ class StepPlanner {
         for (const ConvolutionCall& call : work->calls) {
           const bool source = work->copy != no_buffer || dense(work->source, call.source);
           const bool target = dense(work->target, call.target);
+          add_filters(*work, call);
           add(call,
               {.forward = work->gathers,
                .backward_data = !work->gathers,
@@ -699,6 +708,7 @@ class StepPlanner {
     const Index element = bytes_of(builder_.parameters());
     for (const auto& [name, bytes] :
          {std::pair{"convolution_scratch", most_of_all}, std::pair{"convolution_scratch_of_borders", most_of_borders},
+          std::pair{"convolution_filters", filters}, std::pair{"convolution_filters_of_borders", filters_of_borders},
           std::pair{"convolution_copies", most_of_copies}}) {
       if (bytes == 0) continue;
       const BufferId scratch =

@@ -43,6 +43,9 @@ struct StepOptions {
   std::optional<double> largest_overhead = {};
   /// Steps with a backward pass drop the activations of these blocks and compute them again.
   Recomputation recompute = {};
+  /// Each convolution keeps its filters in the orders of its kernels, for many steps with the same values. Otherwise
+  /// all convolutions share the memory of one. Empty: in inference only.
+  std::optional<bool> keeps_filters = {};
   /// Replaces default_streams() of the machine: StepPlan::streams, from 1 to most_streams.
   std::optional<int> streams = {};
 };

@@ -124,6 +124,7 @@ struct StepPlan {
   int communications = 0;  ///< numbers given to communication; equal on all ranks
   /// Streams on which the step may run (nn/stream_plan.hpp). Kernels of two streams have scratch memory of their own.
   int streams = 1;
+  bool keeps_filters = true;  ///< StepOptions::keeps_filters
 
   /// Position of a buffer. Throws InvalidArgument for an unknown name.
   BufferId find(const std::string& name) const;

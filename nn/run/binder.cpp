@@ -32,6 +32,8 @@ template <class T, class Exec>
 void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
   auto& add = bound_[{&plan, n}];
   if (add) return add(step);
+  if (!plan.keeps_filters)
+    for (const auto& scratch : scratches_) scratch->share_filters();
   const PlanNode& planned = plan.nodes[static_cast<std::size_t>(n)];
   const bool named = planned.label.starts_with("aloni::");
   StepNode node{.label = named ? planned.label : "aloni::nn::" + planned.label,

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -168,30 +169,36 @@ TEST(PlanMemory, OfInferenceIsMuchSmallerThanOfTraining) {
   EXPECT_LT(inference.peak, inference.separate);
 }
 
+/// Of a training in which each convolution keeps its filters in the order of its kernels, as inference does.
 TEST(PlanMemory, OfInferenceIsAtMostThreeTenthsOfThatOfTrainingInLargeNetworks) {
   for (const auto& [name, samples] : {std::pair<const char*, Index>{"mesh1k", 1}, {"resnet50", 8}}) {
     const NetworkDescription net = make_model(name);
     const NetworkPlan layers =
         plan_network(net, resolve(Strategy::uniform(LayerSplit::parse("1")), net, 1), 1, samples);
-    const auto peak = [&](StepKind kind) {
-      return static_cast<double>(memory_of(plan_step(net, layers, 0, kind, {}, {})).peak);
+    const auto peak = [&](StepKind kind, std::optional<bool> keeps_filters = {}) {
+      return static_cast<double>(memory_of(plan_step(net, layers, 0, kind, {}, {.keeps_filters = keeps_filters})).peak);
     };
-    EXPECT_LE(peak(StepKind::inference), 0.3 * peak(StepKind::training)) << name;
+    EXPECT_LE(peak(StepKind::inference), 0.3 * peak(StepKind::training, true)) << name;
+    EXPECT_LE(peak(StepKind::inference), 0.31 * peak(StepKind::training)) << name;
+    EXPECT_LT(peak(StepKind::inference, false), peak(StepKind::inference)) << name;
   }
 }
 
 TEST(PlanMemory, HasOrdersOfFiltersAndScratchForOnednnOnly) {
   using local::ConvolutionBackend;
-  const auto workspace = [](ConvolutionBackend backend, StepKind kind) {
-    return memory_of(step_of("1", 1, 0, 16, kind, {}, {.backend = backend})).of(BufferRole::workspace);
-  };
-  const auto more = [&](StepKind kind) {
-    return workspace(ConvolutionBackend::onednn, kind) - workspace(ConvolutionBackend::direct, kind);
+  const auto more = [](StepKind kind, std::optional<bool> keeps_filters = {}) {
+    const auto workspace = [&](ConvolutionBackend backend) {
+      const StepOptions options{.backend = backend, .keeps_filters = keeps_filters};
+      return memory_of(step_of("1", 1, 0, 16, kind, {}, options)).of(BufferRole::workspace);
+    };
+    return workspace(ConvolutionBackend::onednn) - workspace(ConvolutionBackend::direct);
   };
   const Index conv1 = 6 * 25 * 4, conv2 = 16 * 25 * 6 * 4, versions = 2 * 4;  // an element for each convolution
   EXPECT_EQ(more(StepKind::inference), conv1 + conv2 - versions);
-  // Backward-data of conv2 has an order of its own. The gradient of its filters, the larger one, is scratch.
-  EXPECT_EQ(more(StepKind::training), conv1 + 3 * conv2 - versions);
+  // All orders take turns in memory for those of conv2, the larger ones. The gradient of its filters is scratch.
+  EXPECT_EQ(more(StepKind::training), 2 * conv2);
+  // Backward-data of conv2 has an order of its own.
+  EXPECT_EQ(more(StepKind::training, true), conv1 + 3 * conv2 - versions);
 }
 
 TEST(PlanMemory, LetsChunksOfPartialSumsTakeTurnsInTwoBuffers) {
@@ -240,7 +247,8 @@ TEST(PlanMemory, OfAllLayersIsTheSum) {
   EXPECT_GT(use.of(BufferRole::messages), 0);
   EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), Index{0}), use.separate);
   const Index scratch = plan.buffers[static_cast<std::size_t>(plan.find("convolution_scratch"))].bytes();
-  EXPECT_EQ(bytes.back(), use.of(BufferRole::input) + scratch + 16);  // and the two sums of the loss
+  const Index filters = plan.buffers[static_cast<std::size_t>(plan.find("convolution_filters"))].bytes();
+  EXPECT_EQ(bytes.back(), use.of(BufferRole::input) + scratch + filters + 16);  // and the two sums of the loss
 }
 
 /// Kernels of two streams may run at the same time, so their scratch memory is not shared.
@@ -260,11 +268,17 @@ TEST(PlanMemory, HasAScratchMemoryForEachStreamOfKernels) {
   EXPECT_GT(bytes_of_buffer(three, "convolution_scratch"), 0);
   EXPECT_GT(bytes_of_buffer(three, "convolution_scratch_of_borders"), 0);
   EXPECT_EQ(bytes_of_buffer(two, "convolution_scratch_of_borders"), 0);
+  EXPECT_GT(bytes_of_buffer(three, "convolution_filters_of_borders"), 0);
+  EXPECT_EQ(bytes_of_buffer(two, "convolution_filters_of_borders"), 0);
+  EXPECT_GT(bytes_of_buffer(two, "convolution_filters"), 0);
   // Each stream has its own order of the filters of a layer with a border.
+  options.keeps_filters = true;
+  const StepPlan keeping_two = plan_on(2), keeping_three = plan_on(3);
+  EXPECT_EQ(bytes_of_buffer(keeping_three, "convolution_filters"), 0);
   Index filters_of_two = 0, filters_of_three = 0;
-  for (const PlanBuffer& b : two.buffers)
+  for (const PlanBuffer& b : keeping_two.buffers)
     if (b.name.ends_with("_filters")) filters_of_two += b.bytes();
-  for (const PlanBuffer& b : three.buffers)
+  for (const PlanBuffer& b : keeping_three.buffers)
     if (b.name.ends_with("_filters")) filters_of_three += b.bytes();
   EXPECT_GT(filters_of_three, filters_of_two);
   EXPECT_THROW((void)plan_on(0), InvalidArgument);

@@ -126,13 +126,15 @@ memory unbound(const memory::desc& desc) { return {desc, cpu(), DNNL_MEMORY_NONE
 class FilterOrder {
  public:
   /// `to`: the order. `flipped`: filters flipped, with one reorder for each tap; then `to` describes arrays of
-  /// flipped_problem(p).
-  FilterOrder(const PaddedProblem& p, const memory::desc& to, bool flipped) : ordered(to, cpu()), flipped_(flipped) {
+  /// flipped_problem(p). `shared`: the place of the filters; null: they have memory of their own.
+  FilterOrder(const PaddedProblem& p, const memory::desc& to, bool flipped, Scratch::SharedFilters* shared)
+      : ordered(shared ? unbound(to) : memory(to, cpu())), shared_(shared), flipped_(flipped) {
+    if (shared) shared->memory.reserve(to.get_size());
     if (!flipped) {
       parts_.emplace_back(Shapes(p, OnednnActivations::float32).plain_w, to, 0);
       return;
     }
-    std::memset(ordered.get_data_handle(), 0, to.get_size());  // padding of blocks stays zero
+    if (!shared) std::memset(ordered.get_data_handle(), 0, to.get_size());  // padding of blocks stays zero
     const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
     const memory::dims one = dims(p, p.channels, p.filters, {1, 1, 1});
     memory::dims strides(one.size(), 1);
@@ -152,9 +154,15 @@ class FilterOrder {
   }
 
   void take(dnnl::stream& stream, const float* filters, std::uint64_t version) {
-    const bool known = version != 0 && version == version_ && filters == filters_;
+    const bool is_there = !shared_ || shared_->order == this;
+    const bool known = is_there && version != 0 && version == version_ && filters == filters_;
     filters_ = filters, version_ = version;
+    if (shared_) {
+      shared_->order = this;
+      ordered.set_data_handle(shared_->memory.data());
+    }
     if (known) return;
+    if (shared_ && flipped_) std::memset(ordered.get_data_handle(), 0, ordered.get_desc().get_size());
     for (Part& part : parts_) {
       part.from.set_data_handle(const_cast<float*>(filters) + part.first);
       part.to.set_data_handle(ordered.get_data_handle());
@@ -173,6 +181,7 @@ class FilterOrder {
     Index first;  // index of its first value in the source
   };
 
+  Scratch::SharedFilters* shared_;  // the scratch memory of the store keeps it alive
   bool flipped_;
   std::vector<Part> parts_;
   const float* filters_ = nullptr;
@@ -188,10 +197,11 @@ class OnednnFilterOrders final : public FilterOrders {
   std::shared_ptr<FilterOrder> of(const PaddedProblem& p, const memory::desc& to, bool flipped) {
     for (const auto& known : all_)
       if (known->is(p, to, flipped)) return known;
-    return all_.emplace_back(std::make_shared<FilterOrder>(p, to, flipped));
+    return all_.emplace_back(std::make_shared<FilterOrder>(p, to, flipped, scratch()->shared_filters()));
   }
   std::size_t bytes() const override {
     std::size_t sum = FilterOrders::bytes();
+    if (scratch()->shared_filters()) return sum;
     for (const auto& known : all_) sum += known->ordered.get_desc().get_size();
     return sum;
   }

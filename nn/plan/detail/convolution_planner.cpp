@@ -85,9 +85,10 @@ void ConvolutionPlanner::plan_weights() {
   builder_.plan().convolution_weights.push_back(std::move(weights));
 }
 
-/// Adds to filters_ the weights that kernels keep: dense copies, parts in oneDNN's orders, and copies of parts with the
-/// precision of 16-bit activations. A pass that computes y has another order than a pass that computes dL/dx; both read
-/// the same copy. Kernels of two streams share neither: one of them would read it while the other one writes it.
+/// Adds to filters_ the weights that kernels keep: dense copies, parts in oneDNN's orders unless all convolutions share
+/// memory for them, and copies of parts with the precision of 16-bit activations. A pass that computes y has another
+/// order than a pass that computes dL/dx; both read the same copy. Kernels of two streams share neither: one of them
+/// would read it while the other one writes it.
 void ConvolutionPlanner::plan_filters() {
   const auto& parts = builder_.plan().convolution_weights[static_cast<std::size_t>(weights_)].parts;
   Index elements = 0;
@@ -109,7 +110,8 @@ void ConvolutionPlanner::plan_filters() {
       for (const Region& region : *regions) {
         for (const ConvolutionCall& call : region.work.calls) {
           if (!call.computes) continue;
-          if (call.backend == local::ConvolutionBackend::onednn) reordered.emplace(call.part, on_border_stream);
+          if (call.backend == local::ConvolutionBackend::onednn && builder_.plan().keeps_filters)
+            reordered.emplace(call.part, on_border_stream);
           const bool in_float = regions == &(*pass)->partial;  // partial sums, whose filters are not rounded
           if (!in_float && is_rounded(call)) rounded.emplace(call.part, on_border_stream);
         }

@@ -120,6 +120,53 @@ TEST(FilterOrders, SharingKernelsOfBfloat16NoticeOtherFiltersAndNewVersions) {
   with_onednn<bfloat16>([](auto type) { share_without_mixing(type); });
 }
 
+/// As above, but filters of two layers and of both passes take turns in one place.
+template <class T>
+void share_one_place(T) {
+  std::mt19937 random(6);
+  const auto scratch = std::make_shared<Scratch>();
+  scratch->share_filters();
+  using Weights = LocalTensor<parameter_type_t<T>>;
+  const std::array<std::shared_ptr<FilterOrders>, 2> orders{make_filter_orders(scratch), make_filter_orders(scratch)};
+  Kernel<T> interior(6, orders[0], random), border(1, orders[0], random), other(4, orders[1], random);
+  std::array<Weights, 2> w{Weights({64, 1, 3, 3, 64}), Weights({64, 1, 3, 3, 64})};
+  for (const std::uint64_t version : {1, 2, 0}) {
+    for (auto& filters : w) filters.fill_integers(random, 3);
+    for (int i = 0; i < 2; ++i) {
+      interior.expect_right(w[0], version);
+      other.expect_right(w[1], version);
+      border.expect_right(w[0], version);
+      border.expect_right(w[0], version);
+      other.expect_right(w[1], version);
+    }
+  }
+  EXPECT_EQ(orders[0]->bytes() + orders[1]->bytes(), 0);
+  EXPECT_EQ(scratch->shared_filters()->memory.bytes(), filter_bytes<T>);
+  EXPECT_GE(scratch->bytes(), filter_bytes<T>);
+}
+
+TEST(FilterOrders, TakeTurnsInMemoryThatAllStoresShare) {
+  with_onednn<float>([](auto type) { share_one_place(type); });
+}
+TEST(FilterOrders, OfBfloat16TakeTurnsInMemoryThatAllStoresShare) {
+  with_onednn<bfloat16>([](auto type) { share_one_place(type); });
+}
+TEST(FilterOrders, FlippedOnesAreRightInMemoryThatAllStoresShare) {
+  with_onednn<float>([](float) {
+    std::mt19937 random(8);
+    const auto scratch = std::make_shared<Scratch>();
+    scratch->share_filters();
+    Kernel<float> large(32, make_filter_orders(scratch), random, 128), small(6, make_filter_orders(scratch), random);
+    LocalTensor<float> w({64, 1, 3, 3, 64});
+    for (const std::uint64_t version : {1, 2, 2}) {
+      w.fill_integers(random, 3);
+      if (version == 2) w.fill([] { return 1; });
+      large.expect_right(w, version);
+      small.expect_right(w, version);
+    }
+  });
+}
+
 template <class T>
 void count_once(T) {
   for (const ConvolutionPasses passes :
