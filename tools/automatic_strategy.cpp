@@ -7,6 +7,7 @@
 #include <aloni/halo/placement/place_ranks.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
+#include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/tools/job_machine.hpp>
@@ -25,7 +26,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <type_traits>
 #include <utility>
 
 namespace aloni::tools {
@@ -174,10 +174,7 @@ comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vecto
 
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
-  constexpr nn::ElementType type = std::is_same_v<T, double>           ? nn::ElementType::float64
-                                   : std::is_same_v<T, float>          ? nn::ElementType::float32
-                                   : std::is_same_v<T, comm::bfloat16> ? nn::ElementType::bfloat16
-                                                                       : nn::ElementType::float16;
+  constexpr nn::ElementType type = nn::element_type<T>;
   if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
 
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));

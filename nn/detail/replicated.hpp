@@ -1,27 +1,24 @@
 #pragma once
 // The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
 #include <aloni/core/comm/agreement.hpp>
-#include <aloni/core/float16.hpp>
 #include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/learning_rate.hpp>
+#include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/plan/work.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <string>
-#include <type_traits>
 
 namespace aloni::nn::detail {
 
 /// "float", "double", "bfloat16", "float16".
 template <class T>
 std::string element_name() {
-  return std::is_same_v<T, float>           ? "float"
-         : std::is_same_v<T, double>        ? "double"
-         : std::is_same_v<T, comm::float16> ? "float16"
-                                            : "bfloat16";
+  return name(element_type<T>);
 }
 
 /// The input, each layer and the loss.

@@ -1,12 +1,22 @@
 #pragma once
 // Types of the elements of tensors, as plain data.
+#include <aloni/core/bfloat16.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace aloni::nn {
 
 enum class ElementType : std::uint8_t { float32, float64, bfloat16, float16, int32 };
+
+/// T: float, double, comm::bfloat16, comm::float16.
+template <class T>
+inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16>  ? ElementType::bfloat16
+                                            : std::is_same_v<T, comm::float16> ? ElementType::float16
+                                            : std::is_same_v<T, double>        ? ElementType::float64
+                                                                               : ElementType::float32;
 
 /// Types of 16 bits. Layers of such activations have parameters of float, and compute in float.
 constexpr bool is_16_bit(ElementType type) { return type == ElementType::bfloat16 || type == ElementType::float16; }

@@ -1,8 +1,6 @@
 #pragma once
 // The argument types of the local kernels. A kernel deduces its element type from the view that it writes, or from the
 // template argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
-#include <aloni/core/bfloat16.hpp>
-#include <aloni/core/float16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/views/local_view.hpp>
@@ -13,13 +11,6 @@
 #include <type_traits>
 
 namespace aloni::nn {
-
-/// T: float, double, comm::bfloat16, comm::float16.
-template <class T>
-inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16>  ? ElementType::bfloat16
-                                            : std::is_same_v<T, comm::float16> ? ElementType::float16
-                                            : std::is_same_v<T, double>        ? ElementType::float64
-                                                                               : ElementType::float32;
 
 /// The type of parameters, their gradients and sums for activations of type T.
 template <class T>
