@@ -145,16 +145,24 @@ struct AddressRange {
   Index bytes() const { return std::max<Index>(0, end - first); }
 };
 
-/// Addresses for all buffers of a plan: those of its layout, and others behind them.
+/// Addresses for all buffers of a plan: those of its layout, then gradients of parameters, and others behind them.
 class Addresses {
  public:
   Addresses(const StepPlan& plan, const MemoryLayout& layout) : plan_(plan), first_(plan.buffers.size(), 0) {
     Index next = layout.bytes();
+    std::vector<Index> segments;
+    for (const GradientMemory& segment : plan.gradient_memory) {
+      segments.push_back(next);
+      next += segment.bytes;
+    }
     for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan.buffers[b];
       if (buffer.alias != no_buffer) continue;
       if (const auto place = layout.places.find(buffer.name); place != layout.places.end()) {
-        first_[b] = place->second.offset + (place->second.shared ? layout.private_bytes : 0);
+        const int segment = place->second.segment;
+        first_[b] = place->second.offset + (segment >= 0           ? segments.at(static_cast<std::size_t>(segment))
+                                            : place->second.shared ? layout.private_bytes
+                                                                   : 0);
       } else {
         first_[b] = next;
         next += buffer.bytes();

@@ -18,6 +18,11 @@ Index message_bytes(const StepPlan& plan, const PlanNode& node, const MachineDes
   return transfer == nullptr ? 0 : packed_bytes(plan, *transfer, machine);
 }
 
+/// Whether the buffer is a gradient of parameters whose memory other buffers use before and after it.
+bool is_lent(const StepPlan& plan, const PlanBuffer& buffer) {
+  return lends_gradient_memory(plan) && buffer.role == BufferRole::parameter_gradients;
+}
+
 }  // namespace
 
 int MemoryOverNodes::peak_node() const {
@@ -29,7 +34,7 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
   std::vector<Index> changes(plan.nodes.size() + 1, 0);  // from the node before
   for (const PlanBuffer& buffer : plan.buffers) {
     if (buffer.alias != no_buffer || buffer.adopted) continue;
-    if (has_own_memory(buffer)) {
+    if (has_own_memory(buffer) && !is_lent(plan, buffer)) {
       use.always += buffer.bytes();
     } else if (buffer.first >= 0) {
       changes[static_cast<std::size_t>(buffer.first)] += buffer.bytes();
@@ -56,6 +61,8 @@ PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine)
   use.separate = std::accumulate(use.by_role.begin(), use.by_role.end(), Index{0});
   const MemoryOverNodes over_nodes = memory_over_nodes(plan, machine);
   use.peak = over_nodes.always + lay_out_memory({&plan}, machine).bytes();
+  for (const PlanBuffer& buffer : plan.buffers)
+    if (is_lent(plan, buffer)) use.peak += buffer.bytes();
   use.peak_node = over_nodes.peak_node();
   return use;
 }

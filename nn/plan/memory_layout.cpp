@@ -33,6 +33,14 @@ struct FirstAndLast {
 struct Lifetime {
   FirstAndLast nodes, actions;
 
+  void add(int node, int action) {
+    nodes.add(node);
+    actions.add(action);
+  }
+  static Lifetime always() {
+    constexpr int last = std::numeric_limits<int>::max();
+    return {{-1, last}, {-1, last}};
+  }
   bool unused() const { return nodes.unused(); }
   bool ends_before(const Lifetime& other) const {
     return nodes.last < other.nodes.first && actions.last < other.actions.first;
@@ -40,8 +48,10 @@ struct Lifetime {
 };
 
 /// Of root buffers: one for each range of nodes in which the contents are needed.
-std::vector<std::vector<Lifetime>> lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
-  std::vector<std::vector<Lifetime>> lifetimes(plan.buffers.size());
+using Lifetimes = std::vector<std::vector<Lifetime>>;
+
+Lifetimes lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
+  Lifetimes lifetimes(plan.buffers.size());
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) lifetimes[b].resize(plan.buffers[b].unused.size() + 1);
   const std::vector<StepAction> actions = schedule(graph_of(plan), {.kernels_ahead = machine.kernels_ahead()});
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
@@ -52,8 +62,7 @@ std::vector<std::vector<Lifetime>> lifetimes_of(const StepPlan& plan, const Mach
         const auto root = static_cast<std::size_t>(plan.root(r.buffer));
         const auto ended = std::ranges::count_if(plan.buffers[root].unused, [&](NodeRange u) { return u.last < n; });
         Lifetime& life = lifetimes[root][static_cast<std::size_t>(ended)];
-        life.nodes.add(n);
-        life.actions.add(a);
+        life.add(n, a);
       }
     }
   }
@@ -88,12 +97,15 @@ struct Candidate {
 /// The candidates that have a place in one memory, by offset.
 class Placed {
  public:
+  explicit Placed(Index capacity = std::numeric_limits<Index>::max()) : capacity_(capacity) {}
+
   /// Places a candidate at the start of the smallest gap between those it meets, else at the end of the last one.
-  void add(Candidate& wanted) {
+  /// Returns whether there is room.
+  bool add(Candidate& wanted) {
     const Index bytes = round_up(wanted.place.bytes);
     Index end = 0, best = -1, smallest = std::numeric_limits<Index>::max();
     for (const Candidate* c : by_offset_) {
-      const Index from = c->place.offset, to = from + round_up(c->place.bytes);
+      const Index from = c->place.offset, to = round_up(from + c->place.bytes);
       if (to <= end || !wanted.meets(*c)) continue;  // behind `end` it takes nothing
       if (const Index gap = from - end; gap >= bytes && gap < smallest) {
         best = end;
@@ -101,15 +113,64 @@ class Placed {
       }
       end = to;
     }
-    wanted.place.offset = best >= 0 ? best : end;
-    by_offset_.insert(std::ranges::upper_bound(by_offset_, wanted.place.offset, {},
+    const Index offset = best >= 0 ? best : end;
+    if (offset > capacity_ - bytes) return false;
+    wanted.place.offset = offset;
+    add_at_its_offset(wanted);
+    return true;
+  }
+  void add_at_its_offset(const Candidate& candidate) {
+    by_offset_.insert(std::ranges::upper_bound(by_offset_, candidate.place.offset, {},
                                                [](const Candidate* c) { return c->place.offset; }),
-                      &wanted);
+                      &candidate);
   }
 
  private:
+  Index capacity_;
   std::vector<const Candidate*> by_offset_;
 };
+
+/// The memory of the gradients of one segment.
+struct GradientPlaces {
+  bool shared = true;
+  Placed placed;
+};
+
+/// The gradients of parameters, by name, in the places that Parameters gives them.
+std::map<std::string, Candidate> gradient_candidates(const std::vector<const StepPlan*>& plans,
+                                                     const std::vector<Lifetimes>& lifetimes) {
+  std::map<std::string, Candidate> by_name;
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    const StepPlan& plan = *plans[p];
+    if (!lends_gradient_memory(plan)) continue;
+    for (std::size_t s = 0; s < plan.gradient_memory.size(); ++s) {
+      const GradientMemory& memory = plan.gradient_memory[s];
+      for (const GradientMemory::Tensor& tensor : memory.tensors) {
+        const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(tensor.gradient)];
+        Candidate& c = by_name[buffer.name];
+        c.name = buffer.name;
+        // Sums and updates of a segment also visit the one element of an empty tensor, so it must stay zero.
+        c.place = {memory.shared, tensor.offset, std::max(buffer.bytes(), bytes_of(buffer.type)), static_cast<int>(s)};
+        const Lifetime& life = lifetimes[p][static_cast<std::size_t>(tensor.gradient)].front();
+        c.lifetimes.push_back({p, buffer.bytes() == 0 || life.unused() ? Lifetime::always() : life});
+      }
+    }
+  }
+  return by_name;
+}
+
+/// Of all plans. @pre they are plans of one rank with the same parameters
+std::vector<GradientPlaces> gradient_places(const std::vector<const StepPlan*>& plans,
+                                            const std::map<std::string, Candidate>& gradients) {
+  std::vector<GradientPlaces> segments;
+  for (const StepPlan* plan : plans)
+    if (lends_gradient_memory(*plan) && segments.empty())
+      for (const GradientMemory& memory : plan->gradient_memory)
+        segments.push_back({memory.shared, Placed(memory.bytes)});
+  for (const auto& [name, candidate] : gradients)
+    segments[static_cast<std::size_t>(candidate.place.segment)].placed.add_at_its_offset(candidate);
+  return segments;
+}
 
 }  // namespace
 
@@ -122,22 +183,25 @@ bool has_own_memory(const PlanBuffer& buffer) {
   return buffer.persistent || buffer.by_kernels || buffer.read_beyond || is_learned(buffer);
 }
 
+bool lends_gradient_memory(const StepPlan& plan) { return plan.update && !plan.gradient_memory.empty(); }
+
 MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const MachineDescription& machine) {
   std::map<std::string, Candidate> by_name;
   std::set<std::string> separate;
+  std::vector<Lifetimes> lifetimes;
+  for (const StepPlan* plan : plans) lifetimes.push_back(lifetimes_of(*plan, machine));
   for (const StepPlan* plan : plans)
     for (const PlanBuffer& buffer : plan->buffers)
       if (has_own_memory(buffer)) separate.insert(buffer.name);
   for (std::size_t p = 0; p < plans.size(); ++p) {
     const StepPlan& plan = *plans[p];
-    const std::vector<std::vector<Lifetime>> lifetimes = lifetimes_of(plan, machine);
     const bool shares = shares_memory(plan, machine);
     for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan.buffers[b];
       if (buffer.alias != no_buffer || separate.contains(buffer.name)) continue;
       Candidate& c = by_name[buffer.name];
       c.name = buffer.name;
-      for (const Lifetime& life : lifetimes[b])
+      for (const Lifetime& life : lifetimes[p][b])
         if (!life.unused()) c.lifetimes.push_back({p, life});
       c.place.bytes = std::max(c.place.bytes, buffer.bytes());
       c.place.shared = c.place.shared || (buffer.shared && shares);
@@ -147,17 +211,35 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
   for (auto& [name, candidate] : by_name) order.push_back(&candidate);
   std::ranges::stable_sort(order, std::greater{}, [](const Candidate* c) { return c->place.bytes; });
   MemoryLayout layout;
+  const std::map<std::string, Candidate> gradients = gradient_candidates(plans, lifetimes);
+  for (const auto& [name, candidate] : gradients) layout.places.emplace(name, candidate.place);
+  std::vector<GradientPlaces> segments = gradient_places(plans, gradients);
   Placed in_private, in_shared;
+  const auto place_in_gradients = [&](Candidate& c) {
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      if ((c.place.shared && !segments[s].shared) || !segments[s].placed.add(c)) continue;
+      c.place.segment = static_cast<int>(s);
+      return true;
+    }
+    return false;
+  };
   for (Candidate* c : order) {
-    (c->place.shared ? in_shared : in_private).add(*c);
-    Index& all = c->place.shared ? layout.shared_bytes : layout.private_bytes;
-    all = std::max(all, c->place.offset + round_up(c->place.bytes));
+    if (!place_in_gradients(*c)) {
+      (c->place.shared ? in_shared : in_private).add(*c);
+      Index& all = c->place.shared ? layout.shared_bytes : layout.private_bytes;
+      all = std::max(all, c->place.offset + round_up(c->place.bytes));
+    }
     layout.places.emplace(c->name, c->place);
   }
   return layout;
 }
 
 namespace {
+
+/// The number of a memory: 0 private, 1 shared, then that of each segment of gradients.
+int memory_of(const MemoryLayout::Place& place) {
+  return place.segment >= 0 ? 2 + place.segment : place.shared ? 1 : 0;
+}
 
 /// The buffer to which each byte of a layout belongs: the last one that was written.
 class Owners {
@@ -167,8 +249,8 @@ class Owners {
   void take(BufferId root) {
     const MemoryLayout::Place* const place = place_of(root);
     if (place == nullptr) return;
-    const auto first = split(place->shared, place->offset);
-    const auto end = split(place->shared, place->offset + place->bytes);
+    const auto first = split(memory_of(*place), place->offset);
+    const auto end = split(memory_of(*place), place->offset + place->bytes);
     owners_.erase(std::next(first), end);
     first->second = root;
   }
@@ -176,27 +258,28 @@ class Owners {
   std::optional<BufferId> other(BufferId root) {
     const MemoryLayout::Place* const place = place_of(root);
     if (place == nullptr) return std::nullopt;
-    const auto end = split(place->shared, place->offset + place->bytes);
-    for (auto range = split(place->shared, place->offset); range != end; ++range)
+    const auto end = split(memory_of(*place), place->offset + place->bytes);
+    for (auto range = split(memory_of(*place), place->offset); range != end; ++range)
       if (range->second != root) return range->second;
     return std::nullopt;
   }
 
  private:
-  using Ranges = std::map<std::pair<bool, Index>, BufferId>;  // by memory and first byte
+  using Ranges = std::map<std::pair<int, Index>, BufferId>;  // by memory and first byte
 
   const MemoryLayout::Place* place_of(BufferId root) const {
     const auto found = layout_.places.find(plan_.buffers[static_cast<std::size_t>(root)].name);
     return found == layout_.places.end() || found->second.bytes == 0 ? nullptr : &found->second;
   }
-  Ranges::iterator split(bool shared, Index offset) {
-    const auto next = owners_.upper_bound({shared, offset});
-    return owners_.emplace(std::pair{shared, offset}, std::prev(next)->second).first;
+  Ranges::iterator split(int memory, Index offset) {
+    owners_.emplace(std::pair{memory, Index{0}}, no_buffer);
+    const auto next = owners_.upper_bound({memory, offset});
+    return owners_.emplace(std::pair{memory, offset}, std::prev(next)->second).first;
   }
 
   const StepPlan& plan_;
   const MemoryLayout& layout_;
-  Ranges owners_{{{false, 0}, no_buffer}, {{true, 0}, no_buffer}};
+  Ranges owners_;
 };
 
 /// graph_of(plan) with the places of the layout as addresses.
@@ -207,8 +290,9 @@ StepGraph graph_with_places(const StepPlan& plan, const MemoryLayout& layout) {
       const auto* const root = static_cast<const PlanBuffer*>(access.memory);
       const auto place = layout.places.find(root->name);
       if (place == layout.places.end()) continue;
-      constexpr std::uintptr_t shared_memory = std::uintptr_t{1} << 62;
-      access.address = (place->second.shared ? shared_memory : 0) + static_cast<std::uintptr_t>(place->second.offset);
+      constexpr int address_bits = 48;
+      access.address = (static_cast<std::uintptr_t>(memory_of(place->second)) << address_bits) +
+                       static_cast<std::uintptr_t>(place->second.offset);
       access.bytes = static_cast<std::size_t>(place->second.bytes);
     }
   }
@@ -236,6 +320,12 @@ std::optional<std::string> find_overwritten(const StepPlan& plan, const MemoryLa
         return node.label + " fills " + name_of(root) + ", which " + name_of(*other) + " overwrote";
       owners.take(root);
     }
+  }
+  // The gradients of parameters are the result of a step.
+  for (const GradientMemory& segment : plan.gradient_memory) {
+    for (const GradientMemory::Tensor& tensor : segment.tensors)
+      if (const auto other = owners.other(tensor.gradient); other && *other != no_buffer)
+        return "after the step " + name_of(tensor.gradient) + " is lost: " + name_of(*other) + " overwrote it";
   }
   return std::nullopt;
 }

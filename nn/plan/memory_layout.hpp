@@ -12,6 +12,10 @@
 // before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
 // order of the actions stays as it was.
 //
+// The gradients of the parameters lie in memory of Parameters (StepPlan::gradient_memory). In a step with an update they
+// are needed from their first access to the update. Before that, other buffers use this memory, and so do those of an
+// inference step. Steps without an update leave their gradients to the caller, and no other buffer uses their memory.
+//
 // The buffers are placed by descending size, each into the smallest gap that is free while it is in use. Source:
 // Pisarchyk and Lee, Efficient memory management for deep neural net inference, 2020, section 5.2.
 #include <aloni/core/machine.hpp>
@@ -27,13 +31,14 @@ namespace aloni::nn {
 struct MemoryLayout {
   struct Place {
     bool shared = false;  ///< in the memory that the ranks of a node share
-    Index offset = 0;     ///< in bytes; a multiple of `alignment`
+    Index offset = 0;     ///< in bytes; a multiple of `alignment`, except that of a gradient of parameters
     Index bytes = 0;
+    int segment = -1;  ///< in the memory of the gradients of this segment of the parameters; -1: in that of the layout
   };
   static constexpr Index alignment = 64;
 
   /// By the name of the buffer. Aliases have no place, and neither have buffers with memory of their own: those of
-  /// has_own_memory().
+  /// has_own_memory(), apart from gradients of parameters whose memory other buffers use.
   std::map<std::string, Place> places = {};
   Index private_bytes = 0, shared_bytes = 0;  ///< multiples of `alignment`
 
@@ -44,6 +49,9 @@ struct MemoryLayout {
 bool is_learned(const PlanBuffer& buffer);
 /// Whether a buffer keeps its memory for itself: its contents outlive the step, or others allocate it.
 bool has_own_memory(const PlanBuffer& buffer);
+
+/// Whether other buffers use the memory of the gradients of parameters while the nodes of the plan do not need them.
+bool lends_gradient_memory(const StepPlan& plan);
 
 /// Layout for plans of one rank that run one after the other. Buffers of one name are one buffer.
 /// @pre `machine` describes all ranks of the plans; a name has one type and role in all plans

@@ -157,6 +157,9 @@ class StepPlanner {
   // --- buffers ---
 
   void lay_out_parameter_buffers() {
+    const Index element = bytes_of(builder_.parameters());
+    if (trains())
+      for (const Index length : parameters_.lengths) plan_.gradient_memory.push_back({.bytes = length * element});
     for (std::size_t p = 0; p < parameters_.places.size(); ++p) {
       const std::string& name = parameters_.descriptions[p].name;
       const Box kept = parameters_.places[p].kept;
@@ -170,6 +173,9 @@ class StepPlanner {
       };
       values_.push_back(add("", BufferRole::parameters));
       gradients_.push_back(trains() ? add(".gradient", BufferRole::parameter_gradients) : no_buffer);
+      if (trains())
+        plan_.gradient_memory[parameters_.places[p].segment].tensors.push_back(
+            {gradients_.back(), parameters_.places[p].offset * element});
       states_.emplace_back();
       if (!plan_.update) continue;
       for (const std::string_view state : properties_of(*plan_.update).states)

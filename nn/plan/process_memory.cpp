@@ -161,6 +161,8 @@ ProcessMemory process_memory(const std::vector<const StepPlan*>& plans, const Me
   Index shared = layout.shared_bytes;
   for (const PlanBuffer& buffer : plan.buffers)
     if (buffer.shared && buffer.alias == no_buffer && !layout.places.contains(buffer.name)) shared += buffer.bytes();
+  if (lends_gradient_memory(plan))
+    for (const GradientMemory& segment : plan.gradient_memory) shared += segment.shared ? segment.bytes : 0;
   memory.messages = pages.packed;
   memory.other_ranks += pages.opened(shared + pages.packed);
   return memory;

@@ -109,6 +109,17 @@ struct ConvolutionWeights {
   std::vector<WeightPart> parts = {};
 };
 
+/// The memory of the gradients of one segment of the parameters (ParameterSegment). Parameters has it.
+struct GradientMemory {
+  struct Tensor {
+    BufferId gradient = no_buffer;
+    Index offset = 0;  ///< in bytes
+  };
+  std::vector<Tensor> tensors = {};
+  Index bytes = 0;
+  bool shared = true;  ///< other ranks of the node can read it
+};
+
 struct StepPlan {
   StepKind kind = StepKind::training;
   int rank = 0, ranks = 1;
@@ -121,7 +132,8 @@ struct StepPlan {
   /// The optimiser that updates the parameters at the end of the step; empty: the plan ends with the gradients.
   std::optional<OptimiserKind> update = {};
   UpdateOptions update_options = {};
-  int communications = 0;  ///< numbers given to communication; equal on all ranks
+  std::vector<GradientMemory> gradient_memory = {};  ///< of each segment; empty without gradients
+  int communications = 0;                            ///< numbers given to communication; equal on all ranks
   /// Streams on which the step may run (nn/stream_plan.hpp). Kernels of two streams have scratch memory of their own.
   int streams = 1;
   bool keeps_filters = true;  ///< StepOptions::keeps_filters

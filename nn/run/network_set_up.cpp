@@ -60,6 +60,8 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
     inference = planned(StepKind::inference);
     if (trains()) {
       training = planned(StepKind::training, sums);
+      for (std::size_t s = 0; s < training.gradient_memory.size(); ++s)
+        training.gradient_memory[s].shared = parameters.segments()[s].gradient_memory != nullptr;
       plans.insert(plans.begin(), &training);
     }
     loss = loss_of(main());

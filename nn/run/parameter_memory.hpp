@@ -23,6 +23,9 @@ void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& mem
     for (int k = 0; k < static_cast<int>(states.size()); ++k)
       memory.use(tensor + '.' + std::string(states[static_cast<std::size_t>(k)]), parameters.state(i, k).data());
   }
+  if (parameters.trains())
+    for (const auto& segment : parameters.segments())
+      memory.use_gradients(segment.gradients.data(), segment.gradient_memory);
   if (const auto* norms = parameters.norms()) {
     memory.use("update.norm_chunks", norms->chunks().data());
     memory.use("update.norm_sums", norms->whole_sums().data());

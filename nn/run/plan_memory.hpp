@@ -41,25 +41,37 @@ class PlanMemory {
   void use(const std::string& name, const views::LocalView<U, Mem>& data, std::shared_ptr<const void> owner) {
     blocks_[name] = {data.data(), std::move(owner), 0, data.layout()};
   }
+  /// The memory of the gradients of the next segment of the parameters, for buffers with a place in it.
+  void use_gradients(void* data, std::shared_ptr<const void> owner) { gradients_.push_back({data, std::move(owner)}); }
   /// Memory for all buffers of the plans that have none, except learned tensors, which belong to Parameters, and those
   /// that kernels allocate. Buffers with a place in `layout` share memory; the others have their own. Buffers that
   /// other ranks read lie in memory that the node shares. The memory is zero; with `poison`, that of the layout is NaN
   /// (tests). Not collective.
   void allocate(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout, bool poison = false) {
+    const auto poisoned = [&](void* data, Index bytes) {
+      Kokkos::deep_copy(queue_.space(), Kokkos::View<std::byte*, Mem>(static_cast<std::byte*>(data), bytes),
+                        std::byte{0xff});  // a NaN in all types
+    };
     const auto arena = [&](const std::string& name, Index bytes, bool in_shared_memory) {
       const Block all = allocate<double>(name, bytes / 8, in_shared_memory);
-      if (poison)
-        Kokkos::deep_copy(queue_.space(), Kokkos::View<double*, Mem>(static_cast<double*>(all.data), bytes / 8),
-                          std::numeric_limits<double>::quiet_NaN());
+      if (poison) poisoned(all.data, bytes);
       return all;
     };
     const Block own = arena("buffers", layout.private_bytes, false);
     const Block shared = arena("shared_buffers", layout.shared_bytes, true);
     for (const auto& [name, place] : layout.places) {
-      const Block& all = place.shared ? shared : own;
+      const Block& all = place.segment >= 0 ? gradients_.at(static_cast<std::size_t>(place.segment))
+                         : place.shared     ? shared
+                                            : own;
       blocks_[name] = {static_cast<std::byte*>(all.data) + place.offset, all.owner,
                        static_cast<std::size_t>(place.bytes)};
     }
+    for (const StepPlan* plan : plans)
+      for (const GradientMemory& segment : plan->gradient_memory)
+        for (const GradientMemory::Tensor& tensor : segment.tensors)
+          if (poison && layout.places.contains(plan->buffers[static_cast<std::size_t>(tensor.gradient)].name))
+            poisoned(data<void>(*plan, tensor.gradient),
+                     plan->buffers[static_cast<std::size_t>(tensor.gradient)].bytes());
     for (const StepPlan* plan : plans) {
       for (const PlanBuffer& b : plan->buffers)
         if (b.alias == no_buffer && !b.by_kernels && !is_learned(b) && !blocks_.contains(b.name))
@@ -153,6 +165,7 @@ class PlanMemory {
   comm::Communicator comm_;
   Queue<Exec> queue_;
   std::map<std::string, Block> blocks_;
+  std::vector<Block> gradients_;  ///< of each segment
 };
 
 }  // namespace aloni::nn

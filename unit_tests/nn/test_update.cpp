@@ -115,8 +115,10 @@ Learned learn(const comm::Communicator& comm, const LayerSplit& split, Weights w
       learned.losses.push_back(l.network.train_step(l.queue, rule.at(step), step).loss);
     } else {
       learned.losses.push_back(l.network.train_step(l.queue).loss);
+      l.network.evaluate(l.queue);  // leaves the gradients as they are
       l.parameters.update(l.queue, rule.at(step), step);
     }
+    l.network.evaluate(l.queue);
   }
   l.parameters.check_replicas(comm, l.queue, "test_update");  // all ranks that keep a tensor have the same bits
   learned.values = l.parameters.gather_values(l.queue);

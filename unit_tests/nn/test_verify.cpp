@@ -147,12 +147,12 @@ TEST(Verify, StepsOfRandomNetworksAreRight) {
   EXPECT_GT(coverage.several_grids, 300);
 }
 
-/// The plans of a Network on one rank: training without the update, and inference, in one memory.
+/// The plans of a Network on one rank: training, with or without the update, and inference, in one memory.
 struct NetworkPlans {
   NetworkPlans(const NetworkDescription& network, const NetworkPlan& layers, int rank,
-               const MachineDescription& machine)
-      : training(plan_step(network, layers, rank, StepKind::training, machine, {.update = false})),
-        inference(plan_step(network, layers, rank, StepKind::inference, machine, {.update = false})),
+               const MachineDescription& machine, bool update = false)
+      : training(plan_step(network, layers, rank, StepKind::training, machine, {.update = update})),
+        inference(plan_step(network, layers, rank, StepKind::inference, machine, {.update = update})),
         layout(lay_out_memory({&training, &inference}, machine)) {}
 
   StepPlan training, inference;
@@ -170,9 +170,12 @@ struct NetworkPlans {
         if (b.alias != no_buffer || has_own_memory(b.name)) continue;
         const auto place = places.places.find(b.name);
         if (place == places.places.end()) return b.name + " has no place";
-        const auto& [shared, offset, bytes] = place->second;
+        const auto& [shared, offset, bytes, segment] = place->second;
+        const Index end = segment >= 0 ? training.gradient_memory.at(static_cast<std::size_t>(segment)).bytes
+                          : shared     ? places.shared_bytes
+                                       : places.private_bytes;
         if (bytes < b.bytes()) return "the place of " + b.name + " is too small";
-        if (offset + bytes > (shared ? places.shared_bytes : places.private_bytes)) return b.name + " is outside";
+        if (offset + bytes > end) return b.name + " is outside";
       }
       if (const auto found = find_overwritten(*plan, places, {.seed = seed})) return found;
     }
@@ -188,11 +191,39 @@ TEST(Verify, NoLayoutOfARandomNetworkOverwritesWhatIsStillNeeded) {
       const MemoryLayout layout = lay_out_memory({&plan}, machine);
       const auto fault = find_overwritten(plan, layout, {.seed = static_cast<std::uint64_t>(i % 3)});
       ASSERT_FALSE(fault) << "case " << i << ", rank " << plan.rank << '\n' << text_of(c) << '\n' << *fault;
-      const NetworkPlans both(c.network, c.layers, plan.rank, machine);
-      const auto of_both = both.fault(both.layout, static_cast<std::uint64_t>(i % 3));
-      ASSERT_FALSE(of_both) << "case " << i << ", rank " << plan.rank << '\n' << text_of(c) << '\n' << *of_both;
+      for (const bool update : {false, true}) {
+        const NetworkPlans both(c.network, c.layers, plan.rank, machine, update);
+        const auto of_both = both.fault(both.layout, static_cast<std::uint64_t>(i % 3));
+        ASSERT_FALSE(of_both) << "case " << i << ", rank " << plan.rank << '\n' << text_of(c) << '\n' << *of_both;
+      }
     }
   }
+}
+
+/// Buffers that lie in the memory of the gradients of parameters.
+int count_in_gradients(const MemoryLayout& layout) {
+  return static_cast<int>(std::ranges::count_if(layout.places, [](const auto& named) {
+    return named.second.segment >= 0 && !named.first.ends_with(".gradient");
+  }));
+}
+
+TEST(Verify, OnlyStepsWithAnUpdateLendTheMemoryOfTheirGradients) {
+  int lent = 0;
+  for (int i = 0; i < aloni::test::random_cases(100); ++i) {
+    const Case c = random_case(static_cast<std::uint64_t>(i), 4);
+    const NetworkPlans without(c.network, c.layers, 0, {});
+    ASSERT_EQ(count_in_gradients(without.layout), 0);
+    NetworkPlans with(c.network, c.layers, 0, {}, true);
+    if (count_in_gradients(with.layout) > 0) ++lent;
+    ASSERT_LE(with.layout.bytes(), without.layout.bytes()) << text_of(c);
+    // Other ranks read a shared buffer, so it needs gradients in shared memory.
+    const MachineDescription node = machine_of_nodes(static_cast<int>(c.plans.size()), 0);
+    NetworkPlans on_node(c.network, c.layers, 0, node, true);
+    for (GradientMemory& segment : on_node.training.gradient_memory) segment.shared = false;
+    const MemoryLayout separate = lay_out_memory({&on_node.training, &on_node.inference}, node);
+    for (const auto& [name, place] : separate.places) ASSERT_FALSE(place.shared && place.segment >= 0) << name;
+  }
+  EXPECT_GT(lent, 10);
 }
 
 /// A Network makes its plan with late gradients after its memory, which has the layout of the other two plans.
@@ -248,6 +279,7 @@ void for_wrong_places(const StepPlan& plan, const MemoryLayout& layout,
       MemoryLayout wrong = layout;
       wrong.places[plan.buffers[b].name].offset = place_a->second.offset;
       wrong.places[plan.buffers[b].name].shared = place_a->second.shared;
+      wrong.places[plan.buffers[b].name].segment = place_a->second.segment;
       f(wrong);
     }
   }
@@ -263,6 +295,22 @@ TEST(Verify, LayoutsWithABufferInTheWrongPlaceAreRefused) {
     });
   }
   EXPECT_GT(changed, 40);
+  EXPECT_EQ(refused, changed);
+}
+
+/// Moves a buffer into the place of a gradient of parameters that is needed then.
+TEST(Verify, BuffersInThePlaceOfANeededGradientAreRefused) {
+  int refused = 0, changed = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Case c = random_case(static_cast<std::uint64_t>(i), 4);
+    const NetworkPlans plans(c.network, c.layers, 0, {}, true);
+    for_wrong_places(plans.training, plans.layout, [&](const MemoryLayout& wrong) {
+      if (count_in_gradients(wrong) == count_in_gradients(plans.layout)) return;
+      ++changed;
+      if (plans.fault(wrong, 0)) ++refused;
+    });
+  }
+  EXPECT_GT(changed, 10);
   EXPECT_EQ(refused, changed);
 }
 
