@@ -8,5 +8,8 @@ namespace aloni {
 std::int64_t peak_memory_bytes();
 /// Resident set of this process now, in bytes; 0 where the system does not report it.
 std::int64_t resident_memory_bytes();
+/// As resident_memory_bytes(), where a page that n processes use counts 1/n ("proportional set size" of Linux). The sum
+/// over the ranks of a node counts shared pages once.
+std::int64_t proportional_memory_bytes();
 
 }  // namespace aloni

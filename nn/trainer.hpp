@@ -127,8 +127,11 @@ struct TrainReport {
   double step_seconds = 0;
   double samples_per_second = 0;
   TimeReport time;
-  // Each is the maximum over all ranks.
+  // Maxima over all ranks, where nothing else is said.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
+  /// The sum over all ranks at the end of the training, when all buffers are there. Pages that several ranks of a node
+  /// use count once. 0 where the system does not report it.
+  std::uint64_t memory_of_all_ranks_bytes = 0;
   /// The resident set before the networks were made, moving average included; Network::planned_resident_bytes() for
   /// full mini-batches, planned_additional_bytes() for each size of incomplete ones; the host batches of data sets; the
   /// copy that a checkpoint makes.

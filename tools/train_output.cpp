@@ -117,6 +117,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run, const St
   json["samples_per_second"] = report.samples_per_second;
   for (const auto& [name, seconds] : phases(report.time)) json["time"][name] = seconds;
   json["peak_memory_bytes"] = report.peak_memory_bytes;
+  if (report.memory_of_all_ranks_bytes > 0) json["memory_of_all_ranks_bytes"] = report.memory_of_all_ranks_bytes;
   json["predicted_memory_bytes"] = report.predicted_memory_bytes;
   if (!report.recomputed.empty()) json["recomputed"] = report.recomputed;
   if (report.loss_scale) {

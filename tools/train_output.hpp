@@ -44,9 +44,9 @@ std::string summary(const nn::TrainReport& report);
 
 /// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss", "test_iou" or another metric}],
 /// "step_seconds", "samples_per_second", "time": {"compute", "halo", "collective", "input"}, "peak_memory_bytes",
-/// "predicted_memory_bytes", "bytes_sent", "messages", "run": {version, members of TrainRun}}. Names of metrics are
-/// those of nn/metrics.hpp after "test_". Without a test set no member begins with "test_". "bytes_sent" and
-/// "messages" are those of one training step. Numbers that are not finite become null.
+/// "memory_of_all_ranks_bytes", "predicted_memory_bytes", "bytes_sent", "messages", "run": {version, members of
+/// TrainRun}}. Names of metrics are those of nn/metrics.hpp after "test_". Without a test set no member begins with
+/// "test_". "bytes_sent" and "messages" are those of one training step. Numbers that are not finite become null.
 /// With a comparison there is "comparison": {"machine", "steps", "input_seconds", "step", "phases", "kinds", "layers",
 /// "nodes", "mean_error", "worst_error", "worst_layer"}. "step" and the elements of the lists are {"name",
 /// "predicted_seconds", "measured_seconds", "error"}. Nodes are those of rank 0. See StepComparison.

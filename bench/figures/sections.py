@@ -135,7 +135,7 @@ def measure_networks(run, folder):
         result = run.train("--input", case.input, "--batch", case.batch, "--steps", case.steps + 2, "--strategy", split,
                            model=case.model, data="synthetic", pinned=True)
         return {f"ours/{name}/{split}": result["step_seconds"],
-                f"memory/{name}/{split}": 2 * result["peak_memory_bytes"] / MEBI}
+                f"memory/{name}/{split}": result["memory_of_all_ranks_bytes"] / MEBI}
 
     def pytorch(name, case, ranks):
         output = run.peer("PyTorch", "steps_pytorch.py", *arguments(case), "--ranks", ranks, "--steps", case.steps,

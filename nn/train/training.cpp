@@ -356,6 +356,8 @@ void Training<T>::finish_report() {
     report_.samples_per_second = static_cast<double>(trained_) / train_seconds_;
   }
   report_.peak_memory_bytes = maximum(static_cast<std::uint64_t>(peak_memory_bytes()));
+  report_.memory_of_all_ranks_bytes =
+      static_cast<std::uint64_t>(comm_.all_reduce(proportional_memory_bytes(), comm::Reduction::sum));
   report_.bytes_sent = maximum(report_.bytes_sent);
   report_.messages = maximum(report_.messages);
   report_.times = timed_.times();

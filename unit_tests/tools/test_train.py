@@ -41,6 +41,8 @@ class Train(unittest.TestCase):
         for number in [report["step_seconds"], report["samples_per_second"], report["peak_memory_bytes"],
                        report["time"]["compute"]]:
             self.assertGreater(number, 0)
+        self.assertGreater(report["memory_of_all_ranks_bytes"], report["peak_memory_bytes"] / 2)
+        self.assertLess(report["memory_of_all_ranks_bytes"], 2 * report["peak_memory_bytes"])
         self.assertEqual(report["run"]["seed"], 5)
         self.assertGreater(report["bytes_sent"], 4 * 61706)  # at least the gradients
         self.assertGreater(report["messages"], 0)
