@@ -43,7 +43,8 @@ LinkProbe probe_link(const Communicator& pair, const LinkProbeOptions& options) 
                           "at least 1 each");
   }
   const int peer = 1 - pair.rank();
-  std::vector<std::byte> from(options.large_bytes), to(options.large_bytes);
+  const std::size_t largest_bytes = 4 * options.large_bytes;
+  std::vector<std::byte> from(largest_bytes), to(largest_bytes);
   const auto send = [&](std::size_t bytes) {
     Request request = pair.send(std::span<const std::byte>(from).first(bytes), peer, 0);
     pair.wait(request);
@@ -68,6 +69,10 @@ LinkProbe probe_link(const Communicator& pair, const LinkProbeOptions& options) 
   constexpr std::size_t short_bytes = 1;
   const double short_message = one_way(short_bytes, options.repetitions);
   const double large_message = one_way(options.large_bytes, std::max(1, options.repetitions / 10));
+  constexpr double seconds_for_largest = 1.0;
+  const double largest_message =
+      one_way(largest_bytes, static_cast<int>(std::clamp(seconds_for_largest / (8 * large_message), 3.0,
+                                                         std::max(3.0, options.repetitions / 10.0))));
   std::vector<Request> requests;
   const double row = median_seconds(pair, options.repetitions, [&] {
     requests.clear();
@@ -88,7 +93,8 @@ LinkProbe probe_link(const Communicator& pair, const LinkProbeOptions& options) 
   link.latency = short_message - 2 * link.seconds_per_message;
   // A short message that something interrupted may seem to take longer. The whole time of the large one is a bound.
   const double for_bytes = large_message > short_message ? large_message - short_message : large_message;
-  link.seconds_per_byte = for_bytes / static_cast<double>(options.large_bytes);
+  link.seconds_per_byte = std::max(for_bytes / static_cast<double>(options.large_bytes),
+                                   (largest_message - large_message) / static_cast<double>(3 * options.large_bytes));
   return link;
 }
 

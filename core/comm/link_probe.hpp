@@ -6,6 +6,9 @@
 //
 // Ping-pong gives the time of one message: the sender posts it, it travels, and the receiver takes it. A row of short
 // messages gives the time that each message keeps the sender and the receiver busy. The latency is the rest.
+//
+// Switches and shaped links let the first bytes after a pause pass faster (a token bucket). So the time per byte is the
+// slope between two large sizes, in which such bytes cancel.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstddef>
@@ -13,7 +16,7 @@
 namespace aloni::comm {
 
 struct LinkProbeOptions {
-  std::size_t large_bytes = std::size_t{1} << 20;
+  std::size_t large_bytes = std::size_t{1} << 20;  ///< and four times as many
   int messages = 64;      ///< of a row
   int repetitions = 200;  ///< of short messages; a tenth for large ones
 };

@@ -130,13 +130,20 @@ void PricedStep::find_contention() {
 
 namespace {
 
+/// A sum that has started and is not finished.
+struct SumOnTheWay {
+  std::size_t place = 0;  ///< step and communication
+  int node = 0;
+  std::optional<double> arrival = {};  ///< empty: not found so far
+};
+
 /// The state of a part during the walk.
 struct PartState {
   const RankClass& its;
   const WalkedPart& part;
   std::size_t next = 0;                              ///< action, counted over all steps
   double kernel_queue = 0, communication_queue = 0;  ///< ends of the work of the queues; equal on a host
-  std::deque<std::size_t> sums_on_the_way = {};      ///< step and communication, in the order of starts
+  std::deque<SumOnTheWay> sums_on_the_way = {};      ///< in the order of starts
   double wire_free = 0;                              ///< end of the sums that have passed the slowest link
   std::vector<double> ends = {};                     ///< of the actions of the present step
   std::vector<double> started = {};                  ///< by step and communication; negative: not yet
@@ -283,27 +290,49 @@ class Walk {
     time.copies = costs.members.empty() ? costs.transfer.start : costs.reduction.start;
     now += time.copies;
     p.started[place(p, step, node)] = now;
-    if (!costs.members.empty()) p.sums_on_the_way.push_back(place(p, step, node));
+    if (!costs.members.empty()) p.sums_on_the_way.push_back({place(p, step, node), node});
     return now;
   }
 
-  /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
-  /// have a multiple of its bandwidth. A sum that is needed before earlier ones overtakes them: the few values of a
-  /// normalisation, which take no bandwidth from buckets.
-  double arrival_of_sum(PartState& p, std::size_t communication, double last_start, const NodeCosts& costs) const {
+  /// When the slowest link has passed the sum, if it begins after those that passed before it. Empty: as latest().
+  std::optional<double> pass_link(PartState& p, const SumOnTheWay& sum, bool in_turn) const {
+    const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(sum.node)];
+    const auto last_start = latest(costs.members, sum.place, &PartState::started);
+    if (!last_start) return std::nullopt;
     double slow = 1;
     if (costs.sum_crosses_nodes) {
       for (const int member : costs.members)
         for_parts(member, [&](const PartState& peer) { slow = std::max(slow, peer.part.link_factor); });
     }
     const double flight = slow * costs.reduction.flight, wire = slow * costs.reduction.wire;
-    if (p.sums_on_the_way.front() != communication) {
-      std::erase(p.sums_on_the_way, communication);
-      return last_start + flight;
-    }
-    p.sums_on_the_way.pop_front();
-    p.wire_free = std::max(last_start + flight - wire, p.wire_free) + wire;
+    if (!in_turn) return *last_start + flight;
+    p.wire_free = std::max(*last_start + flight - wire, p.wire_free) + wire;
     return p.wire_free;
+  }
+
+  /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
+  /// have a multiple of its bandwidth. The few values of a normalisation are needed before earlier buckets:
+  ///  - Between nodes hosts send them behind the buckets, in one stream of bytes. So they wait for these.
+  ///  - Elsewhere they overtake the buckets, and take no bandwidth from them.
+  std::optional<double> arrival_of_sum(PartState& p, std::size_t place) const {
+    std::deque<SumOnTheWay>& all = p.sums_on_the_way;
+    const auto wanted = std::ranges::find(all, place, &SumOnTheWay::place);
+    const auto crosses = [&](const SumOnTheWay& sum) {
+      return p.its.nodes[static_cast<std::size_t>(sum.node)].sum_crosses_nodes;
+    };
+    if (step_.on_host() && crosses(*wanted)) {
+      for (auto sum = all.begin(); sum != wanted; ++sum) {
+        if (!sum->arrival && crosses(*sum)) sum->arrival = pass_link(p, *sum, true);
+        if (!sum->arrival && crosses(*sum)) return std::nullopt;
+      }
+    }
+    if (!wanted->arrival) {
+      const bool in_turn = wanted == all.begin() || (step_.on_host() && crosses(*wanted));
+      wanted->arrival = pass_link(p, *wanted, in_turn);
+    }
+    const std::optional<double> arrival = wanted->arrival;
+    if (arrival) all.erase(wanted);
+    return arrival;
   }
 
   std::optional<double> finish_communication(PartState& p, std::size_t step, int node, double now,
@@ -311,10 +340,9 @@ class Walk {
     const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(node)];
     const std::size_t communication = place(p, step, node);
     if (!costs.members.empty()) {
-      const auto last = latest(costs.members, communication, &PartState::started);
-      if (!last) return std::nullopt;
-      const double arrived = arrival_of_sum(p, communication, *last, costs);
-      const double flown = std::max(now, arrived);
+      const auto arrived = arrival_of_sum(p, communication);
+      if (!arrived) return std::nullopt;
+      const double flown = std::max(now, *arrived);
       time.waits += flown - now;
       time.copies = costs.reduction.finish;
       return flown + costs.reduction.finish;

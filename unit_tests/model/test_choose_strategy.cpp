@@ -226,15 +226,15 @@ TEST(ChooseStrategy, MixesSplitsWhereThatIsFaster) {
 TEST(ChooseStrategy, KeepsTheMemoryOfARank) {
   const auto net = nn::make_model("resnet18", {.input = views::Extents{{1, 1, 32, 32, 3}}});
   const Machine machine = machine_of(2);
-  const StrategyChoice free = choose_strategy(net, machine, 4, {.samples = 8});
+  const StrategyChoice free = choose_strategy(net, machine, 4, {.samples = 64});
   EXPECT_DOUBLE_EQ(free.bytes, peak_bytes(net, free, machine, 4));
-  const StrategyChoice tight = choose_strategy(net, machine, 4, {.samples = 8, .memory_bytes = free.bytes * 0.96});
+  const StrategyChoice tight = choose_strategy(net, machine, 4, {.samples = 64, .memory_bytes = free.bytes * 0.96});
   EXPECT_LE(tight.bytes, free.bytes * 0.96);
   EXPECT_DOUBLE_EQ(tight.bytes, peak_bytes(net, tight, machine, 4));
   EXPECT_GE(tight.seconds, 0.98 * free.seconds) << "only the best sums are simulated";
   Machine small = machine;
   small.memory_bytes = free.bytes * 0.96;
-  EXPECT_EQ(choose_strategy(net, small, 4, {.samples = 8}).splits, tight.splits);
+  EXPECT_EQ(choose_strategy(net, small, 4, {.samples = 64}).splits, tight.splits);
 }
 
 /// Bytes of a rank above which a strategy fits that keeps all activations; too large by at most 2 %.

@@ -10,6 +10,8 @@
 #include <array>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <variant>
 
 namespace aloni::model {
 namespace test_simulate {
@@ -115,6 +117,40 @@ TEST(Simulate, SumsOfManyBucketsShareTheLink) {
   machine.links[static_cast<std::size_t>(LinkKind::within_node)].seconds_per_byte = 1e-9;
   const double seconds = simulate(resnet(), layers_of(resnet(), "n2", 2, 4), machine, RoundTimes(0)).seconds;
   EXPECT_NEAR(seconds, 11.17e6 * 4 * 1e-9, 0.02 * seconds);  // two ranks: each byte crosses the link once
+}
+
+// Between two hosts the few values of a normalisation leave behind the buckets that have started before.
+TEST(Simulate, SumsOfNormalisationsWaitForBucketsBetweenHosts) {
+  Machine machine = free_machine();
+  machine.planning.bucket_bytes = 4096;
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-9;
+  const auto net = resnet();
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const auto waits_of_normalisation = [&](double kernel) {
+    const SimulatedStep step = simulate(net, layers, machine, RoundTimes(kernel), {.timeline = true});
+    const nn::StepPlan plan =
+        nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, layers.input.ranks()));
+    double waits = 0;
+    for (const SimulatedAction& a : step.actions) {
+      const nn::PlanNode& node = plan.nodes[static_cast<std::size_t>(a.node)];
+      const auto* const sum = std::get_if<nn::ReductionWork>(&node.work);
+      if (a.rank == 0 && a.kind == nn::StepActionKind::finish && node.phase == nn::StepPhase::backward && sum &&
+          sum->segment < 0)
+        waits += a.end - a.start;
+    }
+    return std::pair(waits, step.seconds);
+  };
+  // All bytes of gradients cross the link once, and are not faster than that.
+  const double link = 11.17e6 * 4 * 1e-9;
+  const auto [waits, seconds] = waits_of_normalisation(0);
+  EXPECT_GE(seconds, link);
+  EXPECT_LT(seconds, 1.01 * link);
+  EXPECT_GT(waits, 0.5 * link);
+  // Kernels of 0.1 s let each bucket through before the next sum of a normalisation.
+  const auto [few, long_seconds] = waits_of_normalisation(0.1);
+  EXPECT_LT(few, 0.01 * link);
+  EXPECT_NEAR(long_seconds, 0.1 * kernels_in(net, layers, machine), 0.01 * long_seconds);
 }
 
 TEST(Simulate, GhostsArriveBesideTheInterior) {
