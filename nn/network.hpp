@@ -83,8 +83,8 @@ struct NetworkOptions {
   bool inference = false;
   /// train_step() takes an optimiser of the kind for which the parameters were made, and ends with the update of the
   /// parameters. Otherwise it ends with their gradients.
-  /// With an update, other buffers use the memory of the gradients while a step does not need them. So each call of this
-  /// network leaves other values in Parameters::gradients(), also forward() and evaluate().
+  /// With an update, other buffers use the memory of the gradients while a step does not need them. So each call of
+  /// this network leaves other values in Parameters::gradients(), also forward() and evaluate().
   bool update = false;
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.

@@ -17,8 +17,8 @@ namespace aloni::comm {
 
 struct LinkProbeOptions {
   std::size_t large_bytes = std::size_t{1} << 20;  ///< and four times as many
-  int messages = 64;      ///< of a row
-  int repetitions = 200;  ///< of short messages; a tenth for large ones
+  int messages = 64;                               ///< of a row
+  int repetitions = 200;                           ///< of short messages; a tenth for large ones
 };
 
 /// A message of n bytes arrives `latency + n seconds_per_byte` after its send was posted.

@@ -26,8 +26,8 @@ struct PlanMemoryUse {
   /// transfers, for ranks whose memory this rank cannot read.
   std::array<Index, roles> by_role{};
   Index separate = 0;  ///< sum of by_role
-  /// The bytes that a Network and its Parameters take: buffers share memory over time (lay_out_memory()), gaps included.
-  /// Messages and buffers whose contents outlive the step have their own memory.
+  /// The bytes that a Network and its Parameters take: buffers share memory over time (lay_out_memory()), gaps
+  /// included. Messages and buffers whose contents outlive the step have their own memory.
   Index peak = 0;
   int peak_node = -1;  ///< the first node at which most bytes are in use; -1 for a plan without nodes
 

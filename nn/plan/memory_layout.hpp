@@ -12,9 +12,9 @@
 // before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
 // order of the actions stays as it was.
 //
-// The gradients of the parameters lie in memory of Parameters (StepPlan::gradient_memory). In a step with an update they
-// are needed from their first access to the update. Before that, other buffers use this memory, and so do those of an
-// inference step. Steps without an update leave their gradients to the caller, and no other buffer uses their memory.
+// The gradients of the parameters lie in memory of Parameters (StepPlan::gradient_memory). In a step with an update
+// they are needed from their first access to the update. Before that, other buffers use this memory, and so do those of
+// an inference step. Steps without an update leave their gradients to the caller: no other buffer uses their memory.
 //
 // The buffers are placed by descending size, each into the smallest gap that is free while it is in use. Source:
 // Pisarchyk and Lee, Efficient memory management for deep neural net inference, 2020, section 5.2.
