@@ -1,5 +1,6 @@
 #include <aloni/model/detail/step_walk.hpp>
 
+#include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/nn/stream_plan.hpp>
@@ -82,6 +83,8 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
     } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
       costs.reduction = reduction_cost(c.plan, *sum, machine, description_, fits);
       costs.sum_crosses_nodes = crosses_nodes(*sum, description_);
+      costs.begun_share = std::min(1.0, comm::detail::parts_in_flight * static_cast<double>(sum->plan.part_elements) /
+                                            static_cast<double>(sum->elements));
       std::vector<bool> seen;
       for (const int member : sum->members) {
         const auto k = static_cast<std::size_t>(class_of(member));
@@ -312,23 +315,28 @@ class Walk {
 
   /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
   /// have a multiple of its bandwidth. The few values of a normalisation are needed before earlier buckets:
-  ///  - Between nodes hosts send them behind the buckets, in one stream of bytes. So they wait for these.
+  ///  - Between nodes hosts send them behind the parts of buckets that have begun, in one stream of bytes.
   ///  - Elsewhere they overtake the buckets, and take no bandwidth from them.
   std::optional<double> arrival_of_sum(PartState& p, std::size_t place) const {
     std::deque<SumOnTheWay>& all = p.sums_on_the_way;
     const auto wanted = std::ranges::find(all, place, &SumOnTheWay::place);
-    const auto crosses = [&](const SumOnTheWay& sum) {
-      return p.its.nodes[static_cast<std::size_t>(sum.node)].sum_crosses_nodes;
+    const auto costs_of = [&](const SumOnTheWay& sum) -> const NodeCosts& {
+      return p.its.nodes[static_cast<std::size_t>(sum.node)];
     };
-    if (step_.on_host() && crosses(*wanted)) {
-      for (auto sum = all.begin(); sum != wanted; ++sum) {
-        if (!sum->arrival && crosses(*sum)) sum->arrival = pass_link(p, *sum, true);
-        if (!sum->arrival && crosses(*sum)) return std::nullopt;
+    if (!wanted->arrival && wanted == all.begin()) {
+      wanted->arrival = pass_link(p, *wanted, true);
+    } else if (!wanted->arrival) {
+      const bool waits = step_.on_host() && costs_of(*wanted).sum_crosses_nodes;
+      double last = 0, behind = 0;  // end of the sums before it, and of their parts that have begun
+      for (auto sum = all.begin(); waits && sum != wanted; ++sum) {
+        if (!costs_of(*sum).sum_crosses_nodes) continue;
+        if (!sum->arrival) sum->arrival = pass_link(p, *sum, true);
+        if (!sum->arrival) return std::nullopt;
+        last = std::max(last, *sum->arrival);
+        behind += costs_of(*sum).begun_share * costs_of(*sum).reduction.wire;
       }
-    }
-    if (!wanted->arrival) {
-      const bool in_turn = wanted == all.begin() || (step_.on_host() && crosses(*wanted));
-      wanted->arrival = pass_link(p, *wanted, in_turn);
+      wanted->arrival = pass_link(p, *wanted, false);
+      if (wanted->arrival) *wanted->arrival += std::clamp(last - *wanted->arrival, 0.0, behind);
     }
     const std::optional<double> arrival = wanted->arrival;
     if (arrival) all.erase(wanted);

@@ -28,6 +28,8 @@ struct NodeCosts {
   ReductionCost reduction;
   std::vector<int> members = {};   ///< classes of the members of a sum, each once
   bool sum_crosses_nodes = false;  ///< the members of the sum are in several nodes
+  /// Of a sum: at most this share of its bytes is on the way at once. Parts of it that have not begun let others pass.
+  double begun_share = 1;
 };
 
 /// Ranks whose plans and prices are equal.

@@ -321,11 +321,13 @@ std::optional<std::string> find_overwritten(const StepPlan& plan, const MemoryLa
       owners.take(root);
     }
   }
-  // The gradients of parameters are the result of a step.
+  // No node writes the element of an empty tensor, and sums need its zero.
   for (const GradientMemory& segment : plan.gradient_memory) {
-    for (const GradientMemory::Tensor& tensor : segment.tensors)
+    for (const GradientMemory::Tensor& tensor : segment.tensors) {
+      if (plan.buffers[static_cast<std::size_t>(tensor.gradient)].bytes() > 0) continue;
       if (const auto other = owners.other(tensor.gradient); other && *other != no_buffer)
-        return "after the step " + name_of(tensor.gradient) + " is lost: " + name_of(*other) + " overwrote it";
+        return name_of(*other) + " overwrote the zero of " + name_of(tensor.gradient);
+    }
   }
   return std::nullopt;
 }

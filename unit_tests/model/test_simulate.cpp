@@ -147,6 +147,14 @@ TEST(Simulate, SumsOfNormalisationsWaitForBucketsBetweenHosts) {
   EXPECT_GE(seconds, link);
   EXPECT_LT(seconds, 1.01 * link);
   EXPECT_GT(waits, 0.5 * link);
+  // With parts of 256 KiB they wait for two parts of each bucket only.
+  machine.all_reduces.push_back({.ranks = 2, .nodes = 2, .seconds_per_byte = 1e-9});
+  machine.all_reduces.back().measurements = {{comm::AllReduceAlgorithm::rabenseifner, 1024, 1.024e-6, 256 << 10}};
+  const auto [short_waits, short_seconds] = waits_of_normalisation(3e-4);
+  machine.all_reduces.clear();
+  const auto [long_waits, later] = waits_of_normalisation(3e-4);
+  EXPECT_LT(short_waits, 0.9 * long_waits);
+  EXPECT_LT(short_seconds, later);
   // Kernels of 0.1 s let each bucket through before the next sum of a normalisation.
   const auto [few, long_seconds] = waits_of_normalisation(0.1);
   EXPECT_LT(few, 0.01 * link);

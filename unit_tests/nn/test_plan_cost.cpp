@@ -6,8 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::nn {
@@ -229,6 +231,40 @@ TEST(PlanCost, CountsTheHalosOfLenet5) {
   EXPECT_EQ(c.total().bytes_sent, c.gradient_sums.bytes_sent + c.of(0).transfers.bytes_sent +
                                       c.of(3).transfers.bytes_sent + c.of(5).transfers.bytes_sent +
                                       c.of(6).transfers.bytes_sent + c.of(2).transfers.bytes_sent);
+}
+
+/// Largest part of the sums of gradients in bytes.
+Index largest_part(const StepPlan& plan) {
+  Index most = 0;
+  for (const PlanNode& node : plan.nodes)
+    if (const auto* sum = std::get_if<ReductionWork>(&node.work); sum && sum->segment >= 0)
+      most = std::max(most, sum->plan.part_elements * bytes_of(sum->type));
+  return most;
+}
+
+TEST(PlanCost, PartsOfSumsBetweenNodesTakeTwoMillisecondsOfTheLink) {
+  const NetworkDescription net = make_model("resnet18", {.input = views::make_extents(1, {32, 32}, 3)});
+  MachineDescription machine = machine_of_nodes(4, 2);
+  const auto part = [&](const char* split = "n4") { return largest_part(step_of(net, split, 4, 1, 8, machine)); };
+  const Index by_size = part();
+  EXPECT_GE(by_size, 512 * 1024);
+  const auto measure = [&](double seconds_per_byte) {
+    machine.tuning = comm::Tuning{.ranks = 4, .nodes = 2, .latency = 1e-5, .seconds_per_byte = seconds_per_byte};
+    machine.tuning->measurements = {{comm::AllReduceAlgorithm::rabenseifner, 1024, 1e-5, 4 << 20}};
+  };
+  measure(1e-10);  // 20 MB in that time: the part of the tuning
+  EXPECT_EQ(part(), 4 << 20);
+  measure(2e-9);
+  EXPECT_EQ(part(), 1'000'000);
+  EXPECT_EQ(part("f4"), 1'000'000);  // of the tensors that all ranks keep
+  measure(1e-7);
+  EXPECT_EQ(part(), 256 * 1024);  // the least part
+  machine.on_host = false;        // NCCL has parts of its own
+  EXPECT_EQ(part(), 4 << 20);
+  machine.on_host = true;
+  machine.nodes = {};
+  machine.tuning->nodes = 1;
+  EXPECT_EQ(part(), 4 << 20);
 }
 
 TEST(PlanCost, SendsAsManyBytesAsAllRanksReceive) {

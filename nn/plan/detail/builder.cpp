@@ -53,6 +53,20 @@ PlanNode& PlanBuilder::transfer(const std::string& what, TransferWork work, Regi
   return node;
 }
 
+/// Sums of gradients between nodes run in the background. The values that a kernel waits for, for example those of a
+/// batch normalisation, leave behind the parts of these sums that have begun. So a part takes two milliseconds of the
+/// link, if that is known. Smaller parts than the least size cost more messages than they save time: with 256 KiB,
+/// 128 KiB and 64 KiB at 1 Gbit/s the communication of ResNet-18 takes 0.64, 0.73 and 0.94 of the time with 4 MiB.
+Index PlanBuilder::most_part_elements(const ReductionWork& work) const {
+  constexpr double seconds_of_part = 2e-3;
+  constexpr double least_bytes = 256 * 1024, most_bytes = 1 << 30;
+  if (work.segment < 0 || work.partial || !machine_.on_host || !machine_.tuning) return 0;
+  const bool one_node = std::ranges::all_of(machine_.nodes, [&](int node) { return node == machine_.nodes.front(); });
+  if (one_node || !(machine_.tuning->seconds_per_byte > 0)) return 0;
+  const double bytes = std::clamp(seconds_of_part / machine_.tuning->seconds_per_byte, least_bytes, most_bytes);
+  return static_cast<Index>(bytes) / bytes_of(work.type);
+}
+
 void PlanBuilder::reduction(const std::string& what, ReductionWork work, Regions regions) {
   const int number = plan_.communications++;
   if (work.members.size() < 2 || work.elements == 0) return;
@@ -63,6 +77,8 @@ void PlanBuilder::reduction(const std::string& what, ReductionWork work, Regions
     chooser = choosers_.emplace(work.members, choose).first;
   }
   work.plan = chooser->second(work.travelling_elements(), static_cast<int>(bytes_of(work.type)));
+  if (const Index most = most_part_elements(work); most > 0 && work.plan.part_elements > most)
+    work.plan.part_elements = most;
   add(what, std::move(work), regions, regions).communication = number;
 }
 

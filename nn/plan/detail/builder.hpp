@@ -63,6 +63,9 @@ class PlanBuilder {
   void reduction(const std::string& what, ReductionWork work, Regions regions);
 
  private:
+  /// Limit for AllReducePlan::part_elements; 0: none.
+  Index most_part_elements(const ReductionWork& work) const;
+
   StepPlan& plan_;
   const MachineDescription& machine_;
   ElementType activations_;
