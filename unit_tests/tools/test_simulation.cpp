@@ -70,7 +70,7 @@ TEST(Simulation, IsFasterWithMoreOfTheResourceThatLimits) {
 
 TEST(Simulation, HasThePlacementOfRanks) {
   SimulationRequest r = request("mesh1k");
-  r.network = nn::make_model("mesh1k", {.input = views::make_extents(1, {256, 256}, 18)});
+  r.network = nn::make_model("mesh1k", {.input = views::make_extents(1, {512, 512}, 18)});
   r.machine.ranks_per_node = 4;
   r.machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-6, 1e-8, 1e-7};
   // A job with ranks that are dealt to nodes one by one.
