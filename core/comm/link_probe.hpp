@@ -7,8 +7,8 @@
 // Ping-pong gives the time of one message: the sender posts it, it travels, and the receiver takes it. A row of short
 // messages gives the time that each message keeps the sender and the receiver busy. The latency is the rest.
 //
-// Switches and shaped links let the first bytes after a pause pass faster (a token bucket). So the time per byte is the
-// slope between two large sizes, in which such bytes cancel.
+// Switches and shaped links let the first bytes after a pause pass faster (a token bucket). They cancel in the slope
+// between two large sizes. The time per byte is this slope, or that of the smaller size if it is larger.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstddef>

@@ -297,9 +297,13 @@ class Walk {
     return now;
   }
 
-  /// When the slowest link has passed the sum, if it begins after those that passed before it. Empty: as latest().
-  std::optional<double> pass_link(PartState& p, const SumOnTheWay& sum, bool in_turn) const {
-    const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(sum.node)];
+  /// A sum that has the links for itself.
+  struct Flight {
+    double arrival = 0, wire = 0;
+  };
+  /// Empty: as latest().
+  std::optional<Flight> flight_of(const PartState& p, const SumOnTheWay& sum) const {
+    const NodeCosts& costs = costs_of(p, sum);
     const auto last_start = latest(costs.members, sum.place, &PartState::started);
     if (!last_start) return std::nullopt;
     double slow = 1;
@@ -307,10 +311,17 @@ class Walk {
       for (const int member : costs.members)
         for_parts(member, [&](const PartState& peer) { slow = std::max(slow, peer.part.link_factor); });
     }
-    const double flight = slow * costs.reduction.flight, wire = slow * costs.reduction.wire;
-    if (!in_turn) return *last_start + flight;
-    p.wire_free = std::max(*last_start + flight - wire, p.wire_free) + wire;
+    return Flight{*last_start + slow * costs.reduction.flight, slow * costs.reduction.wire};
+  }
+  /// Its arrival behind the sums that have passed the slowest link before. Empty: as latest().
+  std::optional<double> pass_link(PartState& p, const SumOnTheWay& sum) const {
+    const auto flight = flight_of(p, sum);
+    if (!flight) return std::nullopt;
+    p.wire_free = std::max(flight->arrival - flight->wire, p.wire_free) + flight->wire;
     return p.wire_free;
+  }
+  static const NodeCosts& costs_of(const PartState& p, const SumOnTheWay& sum) {
+    return p.its.nodes[static_cast<std::size_t>(sum.node)];
   }
 
   /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
@@ -320,27 +331,28 @@ class Walk {
   std::optional<double> arrival_of_sum(PartState& p, std::size_t place) const {
     std::deque<SumOnTheWay>& all = p.sums_on_the_way;
     const auto wanted = std::ranges::find(all, place, &SumOnTheWay::place);
-    const auto costs_of = [&](const SumOnTheWay& sum) -> const NodeCosts& {
-      return p.its.nodes[static_cast<std::size_t>(sum.node)];
-    };
-    if (!wanted->arrival && wanted == all.begin()) {
-      wanted->arrival = pass_link(p, *wanted, true);
-    } else if (!wanted->arrival) {
-      const bool waits = step_.on_host() && costs_of(*wanted).sum_crosses_nodes;
-      double last = 0, behind = 0;  // end of the sums before it, and of their parts that have begun
-      for (auto sum = all.begin(); waits && sum != wanted; ++sum) {
-        if (!costs_of(*sum).sum_crosses_nodes) continue;
-        if (!sum->arrival) sum->arrival = pass_link(p, *sum, true);
-        if (!sum->arrival) return std::nullopt;
-        last = std::max(last, *sum->arrival);
-        behind += costs_of(*sum).begun_share * costs_of(*sum).reduction.wire;
-      }
-      wanted->arrival = pass_link(p, *wanted, false);
-      if (wanted->arrival) *wanted->arrival += std::clamp(last - *wanted->arrival, 0.0, behind);
-    }
-    const std::optional<double> arrival = wanted->arrival;
+    std::optional<double> arrival = wanted->arrival;
+    if (!arrival) arrival = wanted == all.begin() ? pass_link(p, *wanted) : arrival_before_others(p, *wanted);
     if (arrival) all.erase(wanted);
     return arrival;
+  }
+  /// Of a sum that is needed before others that have started earlier. Empty: as latest().
+  std::optional<double> arrival_before_others(PartState& p, const SumOnTheWay& wanted) const {
+    double last = 0, behind = 0;  // end of the sums before it, and time of their parts that have begun
+    if (step_.on_host() && costs_of(p, wanted).sum_crosses_nodes) {
+      for (SumOnTheWay& sum : p.sums_on_the_way) {
+        if (&sum == &wanted) break;
+        const NodeCosts& costs = costs_of(p, sum);
+        if (!costs.sum_crosses_nodes) continue;
+        if (!sum.arrival) sum.arrival = pass_link(p, sum);
+        if (!sum.arrival) return std::nullopt;
+        last = std::max(last, *sum.arrival);
+        behind += costs.begun_share * costs.reduction.wire;
+      }
+    }
+    const auto flight = flight_of(p, wanted);
+    if (!flight) return std::nullopt;
+    return flight->arrival + std::clamp(last - flight->arrival, 0.0, behind);
   }
 
   std::optional<double> finish_communication(PartState& p, std::size_t step, int node, double now,

@@ -61,8 +61,7 @@ Index PlanBuilder::most_part_elements(const ReductionWork& work) const {
   constexpr double seconds_of_part = 2e-3;
   constexpr double least_bytes = 256 * 1024, most_bytes = 1 << 30;
   if (work.segment < 0 || work.partial || !machine_.on_host || !machine_.tuning) return 0;
-  const bool one_node = std::ranges::all_of(machine_.nodes, [&](int node) { return node == machine_.nodes.front(); });
-  if (one_node || !(machine_.tuning->seconds_per_byte > 0)) return 0;
+  if (machine_.tuning->nodes < 2 || !(machine_.tuning->seconds_per_byte > 0)) return 0;
   const double bytes = std::clamp(seconds_of_part / machine_.tuning->seconds_per_byte, least_bytes, most_bytes);
   return static_cast<Index>(bytes) / bytes_of(work.type);
 }
