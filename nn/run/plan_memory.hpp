@@ -66,13 +66,10 @@ class PlanMemory {
       blocks_[name] = {static_cast<std::byte*>(all.data) + place.offset, all.owner,
                        static_cast<std::size_t>(place.bytes)};
     }
-    for (const StepPlan* plan : plans)
-      for (const GradientMemory& segment : plan->gradient_memory)
-        for (const GradientMemory::Tensor& tensor : segment.tensors)
-          if (poison && layout.places.contains(plan->buffers[static_cast<std::size_t>(tensor.gradient)].name))
-            poisoned(data<void>(*plan, tensor.gradient),
-                     plan->buffers[static_cast<std::size_t>(tensor.gradient)].bytes());
     for (const StepPlan* plan : plans) {
+      for (const PlanBuffer& b : plan->buffers)
+        if (poison && b.role == BufferRole::parameter_gradients && layout.places.contains(b.name))
+          poisoned(blocks_.at(b.name).data, b.bytes());
       for (const PlanBuffer& b : plan->buffers)
         if (b.alias == no_buffer && !b.by_kernels && !is_learned(b) && !blocks_.contains(b.name))
           blocks_[b.name] = allocate(b);
