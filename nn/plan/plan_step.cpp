@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,11 @@ using detail::PlanBuilder;
 using views::Box;
 using views::Dim;
 using views::Distribution;
+
+bool is_normalisation(const Operation& o) {
+  return std::holds_alternative<BatchNorm>(o) || std::holds_alternative<GroupNorm>(o) ||
+         std::holds_alternative<LayerNorm>(o);
+}
 
 // How the gradient of a layer's input returns to the producer of that input:
 //   dx  --fold-->  folded  --back-->  dy of the producer  (summed if the producer has several readers)
@@ -77,15 +83,19 @@ class StepPlanner {
     for (int i = 0; i < size(); ++i) add_forward(i);
     if (plan_.kind != StepKind::gradients) add_loss();
     if (trains()) {
-      const std::vector<Bucket> buckets = gradient_buckets();
+      buckets_ = gradient_buckets();
       detail::RecomputePlanner again(builder_, network_, layers_, forward_);
       for (int i = size() - 1; i >= 0; --i) {
-        for (const RecomputedBlock& block : options_.recompute)
-          if (block.last == i) again.add(block);
+        for (const RecomputedBlock& block : options_.recompute) {
+          if (block.last != i) continue;
+          add_late_filters(i);
+          again.add(block);
+        }
         add_backward(i);
-        if (sums_beside_backward()) add_sums(buckets, i);
+        if (late_filters_ < 0) add_sums(i);
       }
-      if (!sums_beside_backward()) add_sums(buckets, 0);
+      if (!sums_beside_backward())
+        for (const Bucket& bucket : buckets_) add_sum(bucket);
     }
     if (plan_.update)
       detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
@@ -557,17 +567,26 @@ class StepPlanner {
     add_sum_of_all_ranks(metrics_);
   }
 
-  // The gradient of the weights usually needs no ghosts: it hides the exchange.
+  void begin_backward(int i) { builder_.begin("backward " + name_of(i), i, StepPhase::backward); }
+  bool has_backward(int i) const { return wants_gradient(i) && !is_rectifier(i); }
+
+  // The gradient of the filters usually needs no ghosts: it hides the exchange. Without an exchange it hides the sums
+  // over ranks of the normalisation before the convolution.
   void add_backward(int i) {
-    builder_.begin("backward " + name_of(i), i, StepPhase::backward);
+    if (!has_backward(i)) return;
+    begin_backward(i);
     Node& n = node(i);
-    if (!wants_gradient(i) || is_rectifier(i)) return;
     if (n.convolution) {
       n.convolution->add_gradient_exchange();
-      n.convolution->add_backward_filter();
+      const bool late = filters_are_late(i);
+      if (!late) n.convolution->add_backward_filter();
       n.convolution->add_backward_data();
+      if (late) late_filters_ = i;
     } else {
-      n.other->add_backward();
+      n.other->add_backward([this, i] {
+        add_late_filters(i);
+        begin_backward(i);
+      });
     }
     for (Edge& edge : n.inputs) {
       if (edge.fold)
@@ -579,6 +598,24 @@ class StepPlanner {
       }
       if (edge.contribution != no_buffer) add_contribution(edge);
     }
+  }
+
+  /// Whether the gradient of the filters comes behind dx and behind the sums of the normalisation before the
+  /// convolution, so that they are in flight meanwhile. Equal on all ranks.
+  bool filters_are_late(int i) {
+    if (node(i).convolution->exchanges_gradient()) return false;
+    int next = i - 1;
+    while (next >= 0 && !has_backward(next)) --next;
+    return next >= 0 && is_normalisation(operation(next)) &&
+           detail::members_of_sums(operation(next), layer(next), 0).size() > 1;
+  }
+  /// Adds the late gradient, if there is one. Then the sums of gradients that waited for it: of the layers behind i.
+  void add_late_filters(int i) {
+    if (late_filters_ < 0) return;
+    const int late = std::exchange(late_filters_, -1);
+    begin_backward(late);
+    node(late).convolution->add_backward_filter();
+    for (int k = late; k > i; --k) add_sums(k);
   }
 
   /// This rank's part of one input of a concatenation, in the indices of the output.
@@ -654,14 +691,18 @@ class StepPlanner {
     if (mine.empty() && has_loss) close(0, 0);  // no layer has parameters: the loss alone
   }
 
-  void add_sums(const std::vector<Bucket>& buckets, int layer) {
-    for (const Bucket& bucket : buckets) {
-      if (sums_beside_backward() && bucket.layer != layer) continue;
-      builder_.begin("sums of gradients", bucket.layer, StepPhase::backward);
-      PlanBuilder::Regions regions;
-      for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));
-      builder_.reduction("", bucket.work, std::move(regions));
-    }
+  /// The sums that start when the backward pass leaves the layer.
+  void add_sums(int layer) {
+    if (!sums_beside_backward()) return;
+    for (const Bucket& bucket : buckets_)
+      if (bucket.layer == layer) add_sum(bucket);
+  }
+
+  void add_sum(const Bucket& bucket) {
+    builder_.begin("sums of gradients", bucket.layer, StepPhase::backward);
+    PlanBuilder::Regions regions;
+    for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));
+    builder_.reduction("", bucket.work, std::move(regions));
   }
 
   /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs, and one
@@ -776,8 +817,10 @@ class StepPlanner {
   std::vector<detail::ForwardNodes> forward_;    ///< per layer
   std::vector<OperationProperties> properties_;  ///< per layer
   std::vector<bool> wanted_;                     ///< per layer
-  std::vector<BufferId> values_, gradients_;     ///< one per learned tensor
-  std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
+  std::vector<Bucket> buckets_;
+  int late_filters_ = -1;                      ///< layer whose gradient of filters is late; -1: none
+  std::vector<BufferId> values_, gradients_;   ///< one per learned tensor
+  std::vector<std::vector<BufferId>> states_;  ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
   BufferId metrics_ = no_buffer;      ///< the sums of metrics, in inference

@@ -82,7 +82,7 @@ TEST(StepLimits, WithoutMeasuredProcessorSlabsStay) {
 
 // The last bucket is summed when no kernel is left. A smaller one leaves less.
 TEST(StepLimits, BandwidthMakesBucketsSmaller) {
-  Machine machine = devices(0, 2e-9);
+  Machine machine = devices(0, 1e-9);
   machine.planning.bucket_bytes = Index{16} << 20;
   const RoundTimes kernels(1e-3);
   const StepLimits limits = limits_of("n4", 4, machine, kernels);

@@ -43,6 +43,8 @@ class ConvolutionPlanner {
   void add_forward(bool relu = false);
   /// Whether add_forward() accepts `relu`. Equal on all ranks.
   bool fuses_relu() const;
+  /// Whether add_gradient_exchange() adds transfers. Equal on all ranks.
+  bool exchanges_gradient() const { return backward_ && backward_->supply != Supply::complete; }
   void add_gradient_exchange();
   void add_backward_filter();
   void add_backward_data();

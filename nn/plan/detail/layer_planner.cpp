@@ -164,16 +164,16 @@ void LayerPlanner::add_forward(bool trains) {
       description_.operation);
 }
 
-void LayerPlanner::add_backward() {
+void LayerPlanner::add_backward(const std::function<void()>& beside_sums) {
   if (pointwise_) return add_pointwise(true);
   std::visit(
       [&](const auto& op) {
         using Op = std::decay_t<decltype(op)>;
         if constexpr (std::is_same_v<Op, Pooling>) add_pooling(true);
         if constexpr (std::is_same_v<Op, AdaptivePooling> || std::is_same_v<Op, Upsampling>) add_resampling(true);
-        if constexpr (std::is_same_v<Op, BatchNorm>) add_batch_norm_backward();
-        if constexpr (std::is_same_v<Op, GroupNorm>) add_group_norm_backward();
-        if constexpr (std::is_same_v<Op, LayerNorm>) add_layer_norm_backward();
+        if constexpr (std::is_same_v<Op, BatchNorm>) add_batch_norm_backward(beside_sums);
+        if constexpr (std::is_same_v<Op, GroupNorm>) add_group_norm_backward(beside_sums);
+        if constexpr (std::is_same_v<Op, LayerNorm>) add_layer_norm_backward(beside_sums);
         if constexpr (std::is_same_v<Op, Dropout>) add_dropout_backward();
         if constexpr (std::is_same_v<Op, Flatten>) add_flatten(true);
         if constexpr (std::is_same_v<Op, Dense>) add_dense_backward();
@@ -296,7 +296,7 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   builder_.add("normalise", work, std::move(reads), std::move(writes));
 }
 
-void LayerPlanner::add_batch_norm_backward() {
+void LayerPlanner::add_batch_norm_backward(const std::function<void()>& beside_sums) {
   NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
   work.partial = gradient_partial_;
   PlanBuilder::Regions reads{owned(x()), owned(buffers_.dy)};
@@ -309,6 +309,7 @@ void LayerPlanner::add_batch_norm_backward() {
   ReductionWork sum = sum_of(sums_);
   if (!computes) sum.elements = 0;
   builder_.reduction("sums over ranks", std::move(sum), {all(sums_)});
+  beside_sums();
   if (!computes || builder_[dx()].owned.empty()) return;
   work.stage = NormalisationStage::backward;
   reads = {owned(x()), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)};
@@ -327,13 +328,14 @@ void LayerPlanner::add_group_norm_forward() {
                {owned(buffers_.y), all(statistics_)});
 }
 
-void LayerPlanner::add_group_norm_backward() {
+void LayerPlanner::add_group_norm_backward(const std::function<void()>& beside_sums) {
   NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
   const bool learned = work.dgamma != no_buffer;
   if (dx() == no_buffer && !learned) return;
   builder_.add("sums of this rank", work, {owned(x()), owned(buffers_.dy), all(work.gamma), all(statistics_)},
                {all(sums_), all(statistics_)});
   if (dx() != no_buffer) builder_.reduction("sums over ranks", sum_of(sums_), {all(sums_)});
+  beside_sums();
   if (learned) {
     work.stage = NormalisationStage::scale_gradients;
     add_summands(builder_.add("scale", work, {all(statistics_)}, {all(work.dgamma), all(work.dbeta)}));
@@ -365,7 +367,7 @@ void LayerPlanner::add_layer_norm_forward() {
   builder_.add("", work, {owned(x()), all(work.gamma), all(work.beta)}, {owned(buffers_.y), all(statistics_)});
 }
 
-void LayerPlanner::add_layer_norm_backward() {
+void LayerPlanner::add_layer_norm_backward(const std::function<void()>& beside_sums) {
   NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
   work.sums = gradient_sums_;
   if (gradient_sums_ != no_buffer) {
@@ -373,6 +375,7 @@ void LayerPlanner::add_layer_norm_backward() {
                  {all(gradient_sums_)});
     builder_.reduction("sums over ranks", sum_of(gradient_sums_), {all(gradient_sums_)});
   }
+  beside_sums();
   work.stage = NormalisationStage::scale_gradients;
   if (work.dgamma != no_buffer) {
     add_summands(builder_.add("scale", work, {owned(x()), owned(buffers_.dy), all(statistics_)},

@@ -4,6 +4,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
 
+#include <functional>
 #include <vector>
 
 namespace aloni::nn::detail {
@@ -25,7 +26,9 @@ class LayerPlanner {
 
   /// Every rank calls both, so that the numbers of communication agree. `trains`: batch statistics.
   void add_forward(bool trains);
-  void add_backward();
+  /// `beside_sums`: every normalisation with a gradient of x calls it once, behind its sums over ranks. It may add
+  /// nodes of other layers, and must begin() this layer again.
+  void add_backward(const std::function<void()>& beside_sums);
 
  private:
   bool counts() const { return plan_.output.is_first_copy(builder_.rank()); }
@@ -48,11 +51,11 @@ class LayerPlanner {
   void add_pooling(bool backward);
   void add_resampling(bool backward);
   void add_batch_norm_forward(bool trains);
-  void add_batch_norm_backward();
+  void add_batch_norm_backward(const std::function<void()>& beside_sums);
   void add_group_norm_forward();
-  void add_group_norm_backward();
+  void add_group_norm_backward(const std::function<void()>& beside_sums);
   void add_layer_norm_forward();
-  void add_layer_norm_backward();
+  void add_layer_norm_backward(const std::function<void()>& beside_sums);
   void add_pointwise(bool backward);
   void add_dropout_forward(bool trains);
   void add_dropout_backward();
