@@ -10,6 +10,10 @@ target_compile_definitions(aloni_build_flags INTERFACE OMPI_SKIP_MPICXX MPICH_SK
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in any "text" + std::string (its bug 105651)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  if(aloni_ENABLE_PRECOMPILED_HEADERS) # optimising, it warns of std::string when that comes from there
+    target_compile_options(aloni_build_flags
+                           INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>)
+  endif()
 endif()
 # By the flag: CMake 3.25.1 does not know yet that nvcc has a CUDA_STANDARD 20.
 target_compile_options(aloni_build_flags INTERFACE
@@ -83,6 +87,27 @@ function(aloni_unite variable name)
   set(${variable} "${files}" PARENT_SCOPE)
 endfunction()
 
+# Files without Kokkos spend their time on headers, the others on instantiations: more of the former make a batch.
+set(aloni_PURE_BATCH_SIZE 16)
+if(CMAKE_UNITY_BUILD_BATCH_SIZE GREATER aloni_PURE_BATCH_SIZE)
+  set(aloni_PURE_BATCH_SIZE ${CMAKE_UNITY_BUILD_BATCH_SIZE})
+endif()
+
+# aloni_batch(<target> <name> <size> <sources…>): a unity build compiles up to <size> of these sources as one. All
+# sources of the target have such a call, or none.
+function(aloni_batch target name size)
+  if(NOT size)
+    set(size 8) # CMake's own choice
+  endif()
+  set(number 0)
+  foreach(source IN LISTS ARGN)
+    math(EXPR batch "${number} / ${size}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${name}_${batch})
+    math(EXPR number "${number} + 1")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # aloni_precompile(<target> <carrier> [<pure sources>]): with aloni_ENABLE_PRECOMPILED_HEADERS all files of the target
 # but the pure ones begin with the precompiled headers of `carrier`, which has the same compiler flags; if that is the
 # target itself, with Kokkos_Core.hpp and what follows the pure sources behind HEADERS.
@@ -132,9 +157,9 @@ function(aloni_add_library folder)
   add_library(aloni::${folder} ALIAS ${target})
   aloni_set_up_target(${target})
   aloni_mark_kokkos_sources(${arg_SOURCES})
-  if(CMAKE_BUILD_TYPE STREQUAL "Debug") # optimising, GCC 12 warns of std::string when that comes from there
-    aloni_precompile(${target} aloni_core ${arg_PURE_SOURCES})
-  endif()
+  aloni_batch(${target} pure ${aloni_PURE_BATCH_SIZE} ${arg_PURE_SOURCES})
+  aloni_batch(${target} kokkos "${CMAKE_UNITY_BUILD_BATCH_SIZE}" ${arg_SOURCES})
+  aloni_precompile(${target} aloni_core ${arg_PURE_SOURCES})
 
   file(MAKE_DIRECTORY "${aloni_INCLUDE_LINKS}/${folder}/aloni")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${aloni_INCLUDE_LINKS}/${folder}/aloni/${folder}" SYMBOLIC)

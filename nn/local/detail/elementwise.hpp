@@ -74,24 +74,18 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
   }
   const SingleElement<Op, Tensor<Out, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
   if constexpr (runs_on_host<Exec>) {
-    if (all([](const auto& v) { return has_contiguous_rows(v); })) {
+    const bool whole_rows = all([](const auto& v) { return has_contiguous_rows(v); });
+    if (whole_rows || all([](const auto& v) { return has_contiguous_channels(v); })) {
+      // A run is a row or a pixel.
+      const Index runs = whole_rows ? 1 : rows.width, length = rows.width * rows.channels / runs;
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
         Index n, d, h;
         rows.row(r, n, d, h);
-        auto row = [&](const auto& v) { return v.data() == nullptr ? nullptr : &v(n, d, h, 0, 0); };
-        auto* const to = row(out);
-        const auto *const from_a = row(a), *const from_b = row(b);
-        for (Index j = 0; j < rows.width * rows.channels; ++j) to[j] = apply(op, from_a, from_b, j);
-      });
-    } else if (all([](const auto& v) { return has_contiguous_channels(v); })) {
-      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        auto pixel = [&](const auto& v, Index w) { return v.data() == nullptr ? nullptr : &v(n, d, h, w, 0); };
-        for (Index w = 0; w < rows.width; ++w) {
-          auto* const to = pixel(out, w);
-          const auto *const from_a = pixel(a, w), *const from_b = pixel(b, w);
-          for (Index c = 0; c < rows.channels; ++c) to[c] = apply(op, from_a, from_b, c);
+        auto first = [&](const auto& v, Index w) { return v.data() == nullptr ? nullptr : &v(n, d, h, w, 0); };
+        for (Index w = 0; w < runs; ++w) {
+          auto* const to = first(out, w);
+          const auto *const from_a = first(a, w), *const from_b = first(b, w);
+          for (Index j = 0; j < length; ++j) to[j] = apply(op, from_a, from_b, j);
         }
       });
     } else {
