@@ -110,7 +110,8 @@ endfunction()
 
 # aloni_precompile(<target> <carrier> [<pure sources>]): with aloni_ENABLE_PRECOMPILED_HEADERS all files of the target
 # but the pure ones begin with the precompiled headers of `carrier`, which has the same compiler flags; if that is the
-# target itself, with Kokkos_Core.hpp and what follows the pure sources behind HEADERS.
+# target itself, with Kokkos_Core.hpp and what follows the pure sources behind HEADERS. Batches of a unity build begin
+# with them always.
 function(aloni_precompile target carrier)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" HEADERS)
   if(NOT aloni_ENABLE_PRECOMPILED_HEADERS)
