@@ -40,7 +40,8 @@ double predict(const LearnedKernel& model, const KernelCall& call) {
 bool covers(const LearnedKernel& model, const KernelCall& call) {
   constexpr double reach = 64;
   for (std::size_t i = 0; i < call.features.size(); ++i)
-    if (call.features[i] * reach < model.least[i] || call.features[i] > model.largest[i] * reach) return false;
+    if ((1 + call.features[i]) * reach < 1 + model.least[i] || 1 + call.features[i] > (1 + model.largest[i]) * reach)
+      return false;
   return true;
 }
 

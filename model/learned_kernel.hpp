@@ -55,7 +55,8 @@ double bound_of(const LearnedKernel& model, const KernelCall& call);
 /// @pre call.kind == model.kind, and it has the model's number of features
 double predict(const LearnedKernel& model, const KernelCall& call);
 
-/// Whether no feature is more than 64 times as large, or as small, as all measured ones.
+/// Whether no feature is far from all measured ones: 1 + feature at most 64 times as large, or as small. So a flag that
+/// all measured problems share, for example ordered filters, excludes no other problem.
 bool covers(const LearnedKernel& model, const KernelCall& call);
 
 }  // namespace aloni::model

@@ -139,6 +139,9 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   model::Processor p{.name = processor_name(), .cores_per_node = on_host ? cores : ranks};
   const int units = on_host ? threads : 1;  // of this rank
   p.float32_flops = on_first_rank(comm, [&] { return matrix_product_rate<float>(seconds); }) / units;
+  // A BLAS that does not know the processor reaches a part of its rate.
+  if (on_host && planning.onednn)
+    p.float32_flops = std::max(p.float32_flops, convolution_rate<float>(comm, planning) / units);
   p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
   if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
   if (!on_host) p.float16_flops = convolution_rate<comm::float16>(comm, planning) / units;  // hosts compute in float

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace aloni::model {
 namespace test_kernel_times {
@@ -116,8 +118,22 @@ TEST(KernelTimes, LearnedKernelsEvaluateTheirLayers) {
   const double by_bound = predict(model, large) / bound_of(model, large);
   large.features[1] = 5;
   EXPECT_DOUBLE_EQ(predict(model, large) / bound_of(model, large), by_bound);
-  large.features[1] = 321;
+  large.features[1] = 383;  // 1 + 383 is 64 times 1 + 5
+  EXPECT_TRUE(covers(model, large));
+  large.features[1] = 384;
   EXPECT_FALSE(covers(model, large));
+}
+
+// Calibrations measure no slab of an interior: in all their convolutions the first call orders the filters.
+TEST(KernelTimes, LearnedKernelsCoverFlagsThatAllMeasurementsShare) {
+  const LearnedKernel model{.kind = KernelKind::copy, .least = {1, 0, 127}, .largest = {1, 0, 512}};
+  const auto is_covered = [&](std::vector<double> features) {
+    return covers(model, {.kind = KernelKind::copy, .features = std::move(features)});
+  };
+  EXPECT_TRUE(is_covered({0, 0, 128}));
+  EXPECT_TRUE(is_covered({1, 1, 128}));
+  EXPECT_TRUE(is_covered({1, 0, 1}));
+  EXPECT_FALSE(is_covered({1, 0, 0}));
 }
 
 }  // namespace test_kernel_times
