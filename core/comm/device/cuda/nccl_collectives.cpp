@@ -19,7 +19,7 @@ namespace aloni::comm::detail {
 namespace {
 
 constexpr const char* name = "aloni::comm::DeviceCollectives (NCCL)";
-constexpr auto patience = std::chrono::seconds(10);  // for the end of a communicator on all ranks
+constexpr auto patience_with_the_end = std::chrono::seconds(10);  // for the end of a communicator on all ranks
 
 void check(ncclResult_t code, const char* call) {
   if (code != ncclSuccess && code != ncclInProgress)
@@ -211,7 +211,7 @@ class NcclCollectives final : public DeviceCollectives {
   /// The state waits for the other ranks. A rank that has failed never comes, so the wait has an end.
   bool ends_in_time() {
     ncclResult_t state = ncclCommFinalize(nccl_);
-    const auto deadline = std::chrono::steady_clock::now() + patience;
+    const auto deadline = std::chrono::steady_clock::now() + patience_with_the_end;
     while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
       if (ncclCommGetAsyncError(nccl_, &state) != ncclSuccess) return false;
       std::this_thread::yield();
