@@ -11,8 +11,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 sees overlapping copies in any "text" + std::string (its bug 105651)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
   if(aloni_ENABLE_PRECOMPILED_HEADERS) # optimising, it warns of std::string when that comes from there
-    target_compile_options(aloni_build_flags
-                           INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>)
+    set(optimised_cxx $<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>)
+    target_compile_options(aloni_build_flags INTERFACE "$<${optimised_cxx}:-Wno-stringop-overflow;-Wno-array-bounds>")
   endif()
 endif()
 # By the flag: CMake 3.25.1 does not know yet that nvcc has a CUDA_STANDARD 20.

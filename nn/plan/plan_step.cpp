@@ -817,10 +817,10 @@ class StepPlanner {
   std::vector<detail::ForwardNodes> forward_;    ///< per layer
   std::vector<OperationProperties> properties_;  ///< per layer
   std::vector<bool> wanted_;                     ///< per layer
-  std::vector<Bucket> buckets_;
-  int late_filters_ = -1;                      ///< layer whose gradient of filters is late; -1: none
-  std::vector<BufferId> values_, gradients_;   ///< one per learned tensor
-  std::vector<std::vector<BufferId>> states_;  ///< of the optimiser, per learned tensor
+  std::vector<Bucket> buckets_;                  ///< of gradients, in the order of gradient_buckets()
+  int late_filters_ = -1;                        ///< layer whose gradient of filters is late; -1: none
+  std::vector<BufferId> values_, gradients_;     ///< one per learned tensor
+  std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
   BufferId metrics_ = no_buffer;      ///< the sums of metrics, in inference
