@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Trains ResNet-18 on CIFAR-10 in PyTorch by the recipe of accuracy.sh, and prints the test accuracies of its epochs.
 
-  accuracy_pytorch.py --data DIR --epochs 8 --seed 1
+  accuracy_pytorch.py --data DIR --epochs 8 --seed 1 [--state FILE]
 
-`DIR` has data_batch_*.bin and test_batch.bin of CIFAR-10. Float, one process with two threads, channels last.
+`DIR` has data_batch_*.bin and test_batch.bin of CIFAR-10. Float, one process with two threads, channels last. `FILE`
+keeps the state after each epoch; a later run goes on from it with the same numbers.
 """
 import argparse
 import glob
@@ -48,6 +49,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--state")
     options = parser.parse_args()
     torch.set_num_threads(2)
     torch.manual_seed(options.seed)
@@ -59,7 +61,13 @@ def main():
     steps = (len(images) + options.batch - 1) // options.batch * options.epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / steps)
     loss, accuracies = nn.CrossEntropyLoss(), []
-    for _ in range(options.epochs):
+    if options.state and os.path.exists(options.state):
+        state = torch.load(options.state)
+        for part, values in ((network, "network"), (optimiser, "optimiser"), (schedule, "schedule")):
+            part.load_state_dict(state[values])
+        generator.set_state(state["generator"])
+        accuracies = state["accuracies"]
+    for _ in range(len(accuracies), options.epochs):
         network.train()
         order = torch.randperm(len(images), generator=generator)
         for first in range(0, len(images), options.batch):
@@ -74,6 +82,11 @@ def main():
             right = sum((network(normalised(tests[i:i + 250])).argmax(1) == test_labels[i:i + 250]).sum().item()
                         for i in range(0, len(tests), 250))
         accuracies.append(right / len(tests))
+        if options.state:
+            torch.save({"network": network.state_dict(), "optimiser": optimiser.state_dict(),
+                        "schedule": schedule.state_dict(), "generator": generator.get_state(),
+                        "accuracies": accuracies}, options.state + ".new")
+            os.replace(options.state + ".new", options.state)
     print(json.dumps({"framework": "PyTorch " + torch.__version__, "seed": options.seed, "accuracies": accuracies}))
 
 
