@@ -3,7 +3,7 @@
 # one link. Each has its own host name, so MPI sees two machines and uses TCP between them.
 #   bench/two_hosts.sh up [RATE [BURST]]    makes the hosts
 #     RATE     of the link per direction, in the notation of tc (1gbit); default: no limit
-#     BURST    bytes that an idle link saves up (256kb); slow links need less
+#     BURST    bytes that pass at once after a pause (16kb), besides one packet of up to 64 KiB
 #   bench/two_hosts.sh run N program …      runs N ranks on each host under Open MPI
 #   bench/two_hosts.sh sent                 prints the bytes that each host sent over the link since `up`, with frames
 #   bench/two_hosts.sh down                 removes the hosts
@@ -39,7 +39,11 @@ up() {
     on $i ip addr add "10.77.0.$((i + 1))/24" dev "v$i"
     on $i ip link set "v$i" up
     on $i ip link set lo up
-    if [[ -n ${1:-} ]]; then on $i tc qdisc add dev "v$i" root tbf rate "$1" burst "${2:-256kb}" latency 50ms; fi
+    [[ -n ${1:-} ]] || continue
+    # A token bucket (tbf) needs a burst of 128kb to keep a rate of 1gbit.
+    on $i tc qdisc add dev "v$i" root handle 1: htb default 1
+    on $i tc class add dev "v$i" parent 1: classid 1:1 htb rate "$1" quantum 60000 burst "${2:-16kb}" \
+      cburst "${2:-16kb}"
   done
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <type_traits>
 #include <utility>
 
@@ -190,8 +191,12 @@ struct Maker {
     flag("filters_ready", !orders);
     append_calls(problem.key, plan, w, w.source, w.target);
     const KernelKind kind = w.gathers ? KernelKind::convolution_forward : KernelKind::convolution_data;
-    for (const nn::ConvolutionCall& call : w.calls)
-      if (call.computes) problem.calls.push_back(convolution_call(plan, kind, call, w.source, w.target, orders));
+    std::set<int> ordered;  // parts whose filters a call before has put in order
+    for (const nn::ConvolutionCall& call : w.calls) {
+      if (!call.computes) continue;
+      const bool orders_part = orders && ordered.insert(call.part).second;
+      problem.calls.push_back(convolution_call(plan, kind, call, w.source, w.target, orders_part));
+    }
   }
   void add(const nn::FilterGradientWork& w) {
     flag("transposed", w.transposed);

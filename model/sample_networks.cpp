@@ -42,6 +42,11 @@ class Draws {
   std::uint64_t seed_, stream_, next_ = 0;
 };
 
+/// The share of networks on two ranks whose height or width is split.
+constexpr double split_by_height = 0.25, split_by_width = 0.15;
+/// Outputs of the first convolution, so that each rank has some behind the pooling, and an interior before it.
+constexpr Index least_split_extent = 8;
+
 struct Drawn {
   PlannedNetwork sample;
   double flops = 0, bytes = 0;  ///< as SampleLimits
@@ -98,6 +103,13 @@ Drawn draw(Draws draws) {
   add("dense1", Dense{.features = features}, {"flat"});
   add("relu3", Relu{}, {"dense1"});
   add("dense2", Dense{.features = draws.one_of({10, 100, 1000})}, {"relu3"});
+  const double split = draws.uniform();
+  const bool by_height = split < split_by_height, by_width = !by_height && split < split_by_height + split_by_width;
+  if ((by_height && rows >= least_split_extent) || (by_width && columns >= least_split_extent)) {
+    drawn.sample.ranks = 2;
+    drawn.sample.step.largest_overhead = 1;
+    drawn.sample.strategy = nn::Strategy::uniform(nn::LayerSplit::parse(by_height ? "h2" : "w2"));
+  }
   const auto real = [](Index n) { return static_cast<double>(n); };
   const double outputs = real(samples) * real(rows) * real(columns);
   drawn.flops = 2 * outputs *
@@ -118,6 +130,14 @@ std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const
       continue;
     samples.push_back(std::move(drawn.sample));
   }
+  return samples;
+}
+
+Machine machine_of_samples(const Machine& machine) {
+  Machine samples = machine;
+  samples.ranks_per_node = 1;
+  samples.most_nodes = 0;
+  samples.planning.nodes = {};
   return samples;
 }
 

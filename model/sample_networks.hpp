@@ -2,11 +2,14 @@
 // Random small networks whose kernels are measured to train learned models (learned_kernel.hpp). Together they have
 // all kinds of kernels, in the ranges of sizes that convolutional networks have.
 //
-//   for (const KernelTask& task : kernel_tasks(sample_networks(200, 1), machine, {})) … task.plan, task.node …
+//   for (const KernelTask& task : kernel_tasks(sample_networks(200, 1), machine_of_samples(machine), {})) …
 //
 // A network has three convolutions, batch normalisation, ReLU, a sum of two tensors, pooling and two dense
 // layers. Sizes are drawn on a logarithmic scale (paper performance-models, table 3, has a grid instead; equal costs
-// then need many more problems). Pure.
+// then need many more problems). Two fifths of the networks are split by height or width over two ranks. So interiors
+// and borders of convolutions are measured too: calls that find filters in the order of kernels, and boxes with gaps.
+// Pure.
+#include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>
 
 #include <cstdint>
@@ -19,7 +22,12 @@ struct SampleLimits {
   double most_bytes = 128e6;                   ///< of the largest activation, in float
 };
 
-/// Training steps of one rank, with the gradient of the input. The first ones do not depend on `count`. @pre count ≥ 0
+/// Training steps on one rank or two, with the gradient of the input. The first ones do not depend on `count`.
+/// @pre count ≥ 0
 std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits = {});
+
+/// The machine to plan them for: `machine` with a node for each rank. Convolutions then compute interiors in slabs, as
+/// between nodes, so kernels of all jobs are measured.
+Machine machine_of_samples(const Machine& machine);
 
 }  // namespace aloni::model

@@ -41,6 +41,11 @@ class KindCounts {
   std::array<int, model::kernel_kinds> counts_{};
 };
 
+/// As those of a convolution with a call for each sample.
+bool are_equal(const std::vector<model::KernelCall>& calls) {
+  return std::ranges::all_of(calls, [&](const model::KernelCall& call) { return call == calls.front(); });
+}
+
 }  // namespace
 
 model::KernelTable& table_of(model::Machine& machine) { return own_kernels(machine); }
@@ -55,12 +60,13 @@ void add_kernels(const comm::Communicator& comm, model::Machine& machine, const 
     return comm.all_reduce(comm.rank() == 0 ? past.count() / options.seconds : 0.0, comm::Reduction::max);
   };
   // More runs of short kernels would cost two thirds of the time, and more kernels teach more.
-  const model::MeasureKernel measure = kernel_measurement(comm, machine, {.least_seconds = 0});
+  const model::Machine planned = model::machine_of_samples(machine);
+  const model::MeasureKernel measure = kernel_measurement(comm, planned, {.least_seconds = 0});
   model::KernelTable& table = table_of(machine);
   KindCounts counts;
   for (const model::PlannedNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
     bool over = false;
-    std::vector<model::KernelTask> tasks = model::kernel_tasks({sample}, machine, table);
+    std::vector<model::KernelTask> tasks = model::kernel_tasks({sample}, planned, table);
     std::erase_if(tasks, [&](const model::KernelTask& task) { return !counts.wants(task); });
     model::measure_kernels(tasks, measure, table, [&](const model::KernelProgress&) {
       over = over || share() > 1;
@@ -77,14 +83,16 @@ std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model:
   const model::KernelTable& table = table_of(machine);
   std::map<std::pair<model::KernelKind, nn::ElementType>, std::vector<KernelTime>> times;
   const std::vector<model::PlannedNetwork> samples = model::sample_networks(options.most_networks, options.seed);
-  for (const model::KernelTask& task : model::kernel_tasks(samples, machine, {})) {
+  for (const model::KernelTask& task : model::kernel_tasks(samples, model::machine_of_samples(machine), {})) {
     const auto measured = table.times.find(task.key);
     if (measured == table.times.end()) continue;
     const model::KernelProblem problem =
         model::kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]);
-    if (problem.calls.size() != 1) continue;  // the time of several calls together teaches nothing about one of them
+    // The time of different calls together teaches nothing about one of them.
+    if (problem.calls.empty() || !are_equal(problem.calls)) continue;
     const model::KernelCall& call = problem.calls.front();
-    times[{call.kind, call.type}].push_back({call, measured->second.seconds});
+    times[{call.kind, call.type}].push_back(
+        {call, measured->second.seconds / static_cast<double>(problem.calls.size())});
   }
   std::erase_if(machine.learned, [&](const model::LearnedKernel& learned) {
     return learned.ranks_per_node == machine.ranks_per_node && learned.threads_per_rank == machine.threads_per_rank;

@@ -56,7 +56,7 @@ class LayerPricer {
   }
 
   void walk() {
-    double now = 0;
+    double now = 0, messages_end = 0;  // of those between nodes, which take turns on the link
     std::vector<double> ready(plan_.nodes.size(), 0), finish(plan_.nodes.size(), 0);
     for (const nn::StepAction& action : nn::schedule(nn::graph_of(plan_))) {
       const auto n = static_cast<std::size_t>(action.node);
@@ -71,8 +71,13 @@ class LayerPricer {
         const TransferCost cost = transfer_cost(plan_, *transfer, net_.machine, description_);
         now += cost.start;
         const double contention = ranks_that_cross_nodes(cost);
-        for (const TransferCost::Arrival& a : cost.arrivals)
-          ready[n] = std::max(ready[n], now + a.latency + a.wire * (a.between_nodes ? contention : 1));
+        const double link_free = messages_end;
+        for (const TransferCost::Arrival& a : cost.arrivals) {
+          const double begin = now + a.latency;
+          const double arrival = a.between_nodes ? std::max(begin, link_free) + contention * a.wire : begin + a.wire;
+          if (a.between_nodes) messages_end = std::max(messages_end, arrival);
+          ready[n] = std::max(ready[n], arrival);
+        }
         finish[n] = cost.finish;
       } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
         const auto [members, stride] = real_members(*sum);

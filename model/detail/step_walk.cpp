@@ -133,10 +133,11 @@ void PricedStep::find_contention() {
 
 namespace {
 
-/// A sum that has started and is not finished.
-struct SumOnTheWay {
+/// A sum that has started and is not finished, or messages from other nodes.
+struct OnTheWay {
   std::size_t place = 0;  ///< step and communication
   int node = 0;
+  bool is_sum = false;
   std::optional<double> arrival = {};  ///< empty: not found so far
 };
 
@@ -146,8 +147,9 @@ struct PartState {
   const WalkedPart& part;
   std::size_t next = 0;                              ///< action, counted over all steps
   double kernel_queue = 0, communication_queue = 0;  ///< ends of the work of the queues; equal on a host
-  std::deque<SumOnTheWay> sums_on_the_way = {};      ///< in the order of starts
-  double wire_free = 0;                              ///< end of the sums that have passed the slowest link
+  std::deque<OnTheWay> on_the_way = {};              ///< in the order of starts
+  double sums_end = 0;                               ///< of the sums that have passed the slowest link
+  double messages_end = 0;                           ///< of the messages that have arrived from other nodes
   std::vector<double> ends = {};                     ///< of the actions of the present step
   std::vector<double> started = {};                  ///< by step and communication; negative: not yet
   std::vector<double> consumed = {};                 ///< by step and communication: all arrived values have been copied
@@ -290,11 +292,67 @@ class Walk {
 
   double start_communication(PartState& p, std::size_t step, int node, double now, RankTime& time) const {
     const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(node)];
-    time.copies = costs.members.empty() ? costs.transfer.start : costs.reduction.start;
+    const bool is_sum = !costs.members.empty();
+    time.copies = is_sum ? costs.reduction.start : costs.transfer.start;
     now += time.copies;
     p.started[place(p, step, node)] = now;
-    if (!costs.members.empty()) p.sums_on_the_way.push_back({place(p, step, node), node});
+    if (is_sum || costs.transfer.crosses_nodes()) p.on_the_way.push_back({place(p, step, node), node, is_sum});
     return now;
+  }
+
+  static const NodeCosts& costs_of(const PartState& p, const OnTheWay& item) {
+    return p.its.nodes[static_cast<std::size_t>(item.node)];
+  }
+
+  /// When the sum, or the last message from another node, has arrived. Empty: as latest().
+  ///  - Sums take turns on the slowest link, and so do messages from other nodes. Otherwise many buckets or chunks at
+  ///    once would have a multiple of its bandwidth.
+  ///  - Hosts send few values that are needed now, those of a normalisation or of a message, behind the parts of
+  ///    buckets that have begun, in one stream of bytes. Within a node they overtake the buckets.
+  ///  - Devices run all sums in the order of their starts, in one NCCL communicator on one stream.
+  std::optional<double> arrival_of(PartState& p, std::size_t place) const {
+    std::deque<OnTheWay>& all = p.on_the_way;
+    const auto wanted = std::ranges::find(all, place, &OnTheWay::place);
+    std::optional<double> arrival = wanted->arrival;
+    if (!arrival) {
+      const auto first_sum = std::ranges::find(all, true, &OnTheWay::is_sum);
+      const bool overtakes = wanted->is_sum && wanted != first_sum && step_.on_host();
+      arrival = overtakes ? arrival_before_buckets(p, *wanted) : arrival_in_order(p, *wanted);
+    }
+    if (arrival) all.erase(wanted);
+    return arrival;
+  }
+  /// Behind all of its kind that have started earlier. Empty: as latest().
+  std::optional<double> arrival_in_order(PartState& p, const OnTheWay& wanted) const {
+    for (OnTheWay& item : p.on_the_way) {
+      if (item.is_sum != wanted.is_sum) continue;
+      if (!item.arrival) item.arrival = item.is_sum ? pass_sum(p, item) : pass_messages(p, item);
+      if (!item.arrival || &item == &wanted) return item.arrival;
+    }
+    return std::nullopt;
+  }
+  /// Of a sum of few values. Empty: as latest().
+  std::optional<double> arrival_before_buckets(PartState& p, const OnTheWay& wanted) const {
+    const auto flight = flight_of(p, wanted);
+    if (!flight) return std::nullopt;
+    if (!costs_of(p, wanted).sum_crosses_nodes) return flight->arrival;
+    const auto wait = wait_behind_buckets(p, wanted, flight->arrival);
+    return wait ? std::optional(flight->arrival + *wait) : std::nullopt;
+  }
+  /// The time from `arrival` on in which parts of sums between nodes take the link that have begun before `wanted`.
+  /// Empty: as latest().
+  std::optional<double> wait_behind_buckets(PartState& p, const OnTheWay& wanted, double arrival) const {
+    double last = 0, begun = 0;  // end of the sums, and time of their parts that have begun
+    for (OnTheWay& item : p.on_the_way) {
+      if (&item == &wanted) break;
+      const NodeCosts& costs = costs_of(p, item);
+      if (!item.is_sum || !costs.sum_crosses_nodes) continue;
+      if (!item.arrival) item.arrival = pass_sum(p, item);
+      if (!item.arrival) return std::nullopt;
+      last = std::max(last, *item.arrival);
+      begun += costs.begun_share * costs.reduction.wire;
+    }
+    return std::clamp(last - arrival, 0.0, begun);
   }
 
   /// A sum that has the links for itself.
@@ -302,7 +360,7 @@ class Walk {
     double arrival = 0, wire = 0;
   };
   /// Empty: as latest().
-  std::optional<Flight> flight_of(const PartState& p, const SumOnTheWay& sum) const {
+  std::optional<Flight> flight_of(const PartState& p, const OnTheWay& sum) const {
     const NodeCosts& costs = costs_of(p, sum);
     const auto last_start = latest(costs.members, sum.place, &PartState::started);
     if (!last_start) return std::nullopt;
@@ -314,45 +372,36 @@ class Walk {
     return Flight{*last_start + slow * costs.reduction.flight, slow * costs.reduction.wire};
   }
   /// Its arrival behind the sums that have passed the slowest link before. Empty: as latest().
-  std::optional<double> pass_link(PartState& p, const SumOnTheWay& sum) const {
+  std::optional<double> pass_sum(PartState& p, const OnTheWay& sum) const {
     const auto flight = flight_of(p, sum);
     if (!flight) return std::nullopt;
-    p.wire_free = std::max(flight->arrival - flight->wire, p.wire_free) + flight->wire;
-    return p.wire_free;
+    p.sums_end = std::max(flight->arrival - flight->wire, p.sums_end) + flight->wire;
+    return p.sums_end;
   }
-  static const NodeCosts& costs_of(const PartState& p, const SumOnTheWay& sum) {
-    return p.its.nodes[static_cast<std::size_t>(sum.node)];
-  }
-
-  /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
-  /// have a multiple of its bandwidth. The few values of a normalisation are needed before earlier buckets:
-  ///  - Between nodes hosts send them behind the parts of buckets that have begun, in one stream of bytes.
-  ///  - Elsewhere they overtake the buckets, and take no bandwidth from them.
-  std::optional<double> arrival_of_sum(PartState& p, std::size_t place) const {
-    std::deque<SumOnTheWay>& all = p.sums_on_the_way;
-    const auto wanted = std::ranges::find(all, place, &SumOnTheWay::place);
-    std::optional<double> arrival = wanted->arrival;
-    if (!arrival) arrival = wanted == all.begin() ? pass_link(p, *wanted) : arrival_before_others(p, *wanted);
-    if (arrival) all.erase(wanted);
-    return arrival;
-  }
-  /// Of a sum that is needed before others that have started earlier. Empty: as latest().
-  std::optional<double> arrival_before_others(PartState& p, const SumOnTheWay& wanted) const {
-    double last = 0, behind = 0;  // end of the sums before it, and time of their parts that have begun
-    if (step_.on_host() && costs_of(p, wanted).sum_crosses_nodes) {
-      for (SumOnTheWay& sum : p.sums_on_the_way) {
-        if (&sum == &wanted) break;
-        const NodeCosts& costs = costs_of(p, sum);
-        if (!costs.sum_crosses_nodes) continue;
-        if (!sum.arrival) sum.arrival = pass_link(p, sum);
-        if (!sum.arrival) return std::nullopt;
-        last = std::max(last, *sum.arrival);
-        behind += costs.begun_share * costs.reduction.wire;
-      }
+  /// The last arrival of messages from other nodes, behind those that have arrived before. Empty: as latest().
+  std::optional<double> pass_messages(PartState& p, const OnTheWay& item) const {
+    const NodeCosts& costs = costs_of(p, item);
+    if (!latest(costs.senders, item.place, &PartState::started)) return std::nullopt;
+    double first = p.messages_end, last = 0, wire = 0;
+    for (std::size_t i = 0; i < costs.senders.size(); ++i) {
+      const TransferCost::Arrival& arrival = costs.transfer.arrivals[i];
+      if (!arrival.between_nodes) continue;
+      double begin = p.messages_end;
+      for_parts(costs.senders[i], [&](const PartState& sender) {
+        begin = std::max(begin, sender.started[item.place] + p.part.link_factor * arrival.latency);
+      });
+      wire = p.part.link_factor * costs.contention * arrival.wire;  // of all messages so far
+      first = std::max(first, begin);
+      last = std::max(last, begin + wire);
     }
-    const auto flight = flight_of(p, wanted);
-    if (!flight) return std::nullopt;
-    return flight->arrival + std::clamp(last - flight->arrival, 0.0, behind);
+    if (step_.on_host()) {
+      const auto wait = wait_behind_buckets(p, item, first);
+      if (!wait) return std::nullopt;
+      last += *wait;
+      if (p.sums_end > first) p.sums_end += wire;  // buckets leave the link to the messages
+    }
+    p.messages_end = last;
+    return last;
   }
 
   std::optional<double> finish_communication(PartState& p, std::size_t step, int node, double now,
@@ -360,7 +409,7 @@ class Walk {
     const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(node)];
     const std::size_t communication = place(p, step, node);
     if (!costs.members.empty()) {
-      const auto arrived = arrival_of_sum(p, communication);
+      const auto arrived = arrival_of(p, communication);
       if (!arrived) return std::nullopt;
       const double flown = std::max(now, *arrived);
       time.waits += flown - now;
@@ -372,18 +421,24 @@ class Walk {
     double arrived = now;
     for (std::size_t i = 0; i < costs.senders.size(); ++i) {
       const TransferCost::Arrival& arrival = transfer.arrivals[i];
-      const double flight = arrival.between_nodes
-                                ? p.part.link_factor * (arrival.latency + costs.contention * arrival.wire)
-                                : arrival.latency + arrival.wire;
-      for_parts(costs.senders[i],
-                [&](const PartState& sender) { arrived = std::max(arrived, sender.started[communication] + flight); });
+      if (arrival.between_nodes) continue;
+      for_parts(costs.senders[i], [&](const PartState& sender) {
+        arrived = std::max(arrived, sender.started[communication] + arrival.latency + arrival.wire);
+      });
     }
-    const double copied = arrived + transfer.finish;
-    p.consumed[communication] = copied;
+    if (p.consumed[communication] < 0) {
+      if (transfer.crosses_nodes()) {
+        const auto last = arrival_of(p, communication);
+        if (!last) return std::nullopt;
+        arrived = std::max(arrived, *last);
+      }
+      p.consumed[communication] = arrived + transfer.finish;
+    }
+    const double copied = p.consumed[communication];
     const auto last = latest(costs.readers, communication, &PartState::consumed);
     if (!last) return std::nullopt;
     const double end = costs.readers.empty() ? copied : std::max(copied, *last + transfer.answer);
-    time.waits += arrived - now + (end - copied);
+    time.waits += copied - transfer.finish - now + (end - copied);
     time.copies = transfer.finish;
     return end;
   }

@@ -6,6 +6,8 @@
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
 #include <aloni/nn/plan/detail/convolution_planner.hpp>
+#include <aloni/nn/plan/detail/convolution_scratch.hpp>
+#include <aloni/nn/plan/detail/gradient_sum_planner.hpp>
 #include <aloni/nn/plan/detail/layer_planner.hpp>
 #include <aloni/nn/plan/detail/lifetimes.hpp>
 #include <aloni/nn/plan/detail/recompute_planner.hpp>
@@ -83,7 +85,7 @@ class StepPlanner {
     for (int i = 0; i < size(); ++i) add_forward(i);
     if (plan_.kind != StepKind::gradients) add_loss();
     if (trains()) {
-      buckets_ = gradient_buckets();
+      sums_.emplace(builder_, parameters_, gradients_, loss_, options_.sums);
       detail::RecomputePlanner again(builder_, network_, layers_, forward_);
       for (int i = size() - 1; i >= 0; --i) {
         for (const RecomputedBlock& block : options_.recompute) {
@@ -92,16 +94,15 @@ class StepPlanner {
           again.add(block);
         }
         add_backward(i);
-        if (late_filters_ < 0) add_sums(i);
+        if (late_filters_ < 0) sums_->add_behind(i);
       }
-      if (!sums_beside_backward())
-        for (const Bucket& bucket : buckets_) add_sum(bucket);
+      sums_->add_rest();
     }
     if (plan_.update)
       detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
-    add_scratch();
+    detail::add_convolution_scratch(builder_);
     detail::set_lifetimes(plan_);
-    mark_reads_beyond();
+    detail::mark_reads_beyond(plan_);
     return std::move(plan_);
   }
 
@@ -124,16 +125,9 @@ class StepPlanner {
     std::unique_ptr<ConvolutionPlanner> convolution;
     std::unique_ptr<LayerPlanner> other;
   };
-  /// Gradients that are summed together, as soon as the backward pass has left their first layer.
-  struct Bucket {
-    int layer = 0;  ///< first layer
-    ReductionWork work;
-  };
-
   int size() const { return static_cast<int>(nodes_.size()); }
   int rank() const { return plan_.rank; }
   bool trains() const { return plan_.kind != StepKind::inference; }
-  bool sums_beside_backward() const { return options_.sums == GradientSums::beside_backward; }
   Node& node(int i) { return nodes_[static_cast<std::size_t>(i)]; }
   const LayerPlan& layer(int i) const { return layers_.layers[static_cast<std::size_t>(i)]; }
   const LayerDescription& description(int i) const { return network_.layers[static_cast<std::size_t>(i)]; }
@@ -615,7 +609,7 @@ class StepPlanner {
     const int late = std::exchange(late_filters_, -1);
     begin_backward(late);
     node(late).convolution->add_backward_filter();
-    for (int k = late; k > i; --k) add_sums(k);
+    for (int k = late; k > i; --k) sums_->add_behind(k);
   }
 
   /// This rank's part of one input of a concatenation, in the indices of the output.
@@ -640,161 +634,6 @@ class StepPlanner {
     }
   }
 
-  // --- sums of gradients ---
-
-  /// Buckets from the last gradients to the first, of at least MachineDescription::bucket_bytes each, except the last
-  /// one of a segment. The loss is in the first bucket of the first segment. All ranks sort the buckets in the order
-  /// in which the backward pass leaves the layers.
-  std::vector<Bucket> gradient_buckets() const {
-    std::vector<Bucket> buckets;
-    for (std::size_t s = 0; s < parameters_.blocks.size(); ++s) add_buckets(static_cast<int>(s), buckets);
-    std::ranges::stable_sort(buckets, std::greater{}, &Bucket::layer);
-    return buckets;
-  }
-
-  void add_buckets(int segment, std::vector<Bucket>& buckets) const {
-    const auto s = static_cast<std::size_t>(segment);
-    const int blocks = parameters_.blocks[s];
-    const std::vector<int> members = detail::members_of_gradients(blocks, plan_.ranks, rank());
-    std::vector<std::size_t> mine;
-    for (std::size_t p = 0; p < parameters_.places.size(); ++p)
-      if (parameters_.places[p].segment == s) mine.push_back(p);
-    const bool has_loss = segment == 0 && plan_.kind == StepKind::training;
-    Index end = parameters_.lengths[s], size = 0;
-    ReductionWork work;
-    const auto close = [&](int layer, Index first) {
-      work.members = members;
-      work.elements = end - first;
-      work.type = builder_.parameters();
-      work.segment = segment;
-      work.first = first;
-      work.with_loss = has_loss && end == parameters_.lengths[s];
-      work.partial = options_.sums == GradientSums::partial;
-      if (work.with_loss) {
-        work.elements += 2;
-        work.buffers.push_back(loss_);
-      }
-      buckets.push_back({layer, std::exchange(work, {})});
-      end = first;
-      size = 0;
-    };
-    for (std::size_t k = mine.size(); k-- > 0;) {
-      const ParameterDescription& d = parameters_.descriptions[mine[k]];
-      work.buffers.push_back(gradients_[mine[k]]);
-      // Ranks may keep blocks of slightly different sizes. Buckets must be equal on all ranks: the mean size counts.
-      size += d.extents.size() / blocks * bytes_of(builder_.parameters());
-      const bool ends_layer = k == 0 || parameters_.descriptions[mine[k - 1]].layer != d.layer;
-      if (!ends_layer || (k > 0 && size < builder_.machine().bucket_bytes && sums_beside_backward())) continue;
-      if (k > 0 && !sums_beside_backward()) continue;
-      close(d.layer, parameters_.places[mine[k]].offset);
-    }
-    if (mine.empty() && has_loss) close(0, 0);  // no layer has parameters: the loss alone
-  }
-
-  /// The sums that start when the backward pass leaves the layer.
-  void add_sums(int layer) {
-    if (!sums_beside_backward()) return;
-    for (const Bucket& bucket : buckets_)
-      if (bucket.layer == layer) add_sum(bucket);
-  }
-
-  void add_sum(const Bucket& bucket) {
-    builder_.begin("sums of gradients", bucket.layer, StepPhase::backward);
-    PlanBuilder::Regions regions;
-    for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));
-    builder_.reduction("", bucket.work, std::move(regions));
-  }
-
-  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs, and one
-  /// for filters in the order of its kernels unless each convolution keeps them. Hosts compute float16 in copies of
-  /// float, for which all convolutions share memory too.
-  void add_scratch() {
-    const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
-    Index most_of_all = 0, most_of_borders = 0, most_of_copies = 0, filters = 0, filters_of_borders = 0;
-    const auto add_filters = [&](const ConvolutionWork& work, const ConvolutionCall& call) {
-      if (plan_.keeps_filters || !call.computes || call.backend != local::ConvolutionBackend::onednn) return;
-      const auto& parts = plan_.convolution_weights[static_cast<std::size_t>(work.weights)].parts;
-      Index& most = work.border && has_border_stream(plan_.streams) ? filters_of_borders : filters;
-      most = std::max(most, parts[static_cast<std::size_t>(call.part)].box.size() * bytes_of(builder_.parameters()));
-    };
-    const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type,
-                         bool border = false) {
-      Index& most = border && has_border_stream(plan_.streams) ? most_of_borders : most_of_all;
-      const bool copies = type == ElementType::float16 && builder_.machine().on_host;
-      if (copies) passes.dense_input = passes.dense_output = true;
-      if (copies && call.computes && call.backend != local::ConvolutionBackend::reference)
-        most_of_copies = std::max(most_of_copies, local::bytes_as_floats(call.problem));
-      if (call.computes && call.backend == local::ConvolutionBackend::onednn)
-        most = std::max(most, local::scratch_bytes(call.problem, passes, static_cast<int>(bytes_of(type)),
-                                                   static_cast<int>(bytes_of(builder_.parameters()))));
-    };
-    for (const PlanNode& node : plan_.nodes) {
-      if (const auto* work = std::get_if<ConvolutionWork>(&node.work)) {
-        for (const ConvolutionCall& call : work->calls) {
-          const bool source = work->copy != no_buffer || dense(work->source, call.source);
-          const bool target = dense(work->target, call.target);
-          add_filters(*work, call);
-          add(call,
-              {.forward = work->gathers,
-               .backward_data = !work->gathers,
-               .dense_input = work->gathers ? source : target,
-               .dense_output = work->gathers ? target : source},
-              builder_[work->target].type, work->border);
-        }
-      } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
-        for (const ConvolutionCall& call : gradient->calls) {
-          const bool x = dense(gradient->x, call.source), dy = dense(gradient->dy, call.target);
-          add(call,
-              {.backward_filter = true,
-               .dense_input = gradient->transposed ? dy : x,
-               .dense_output = gradient->transposed ? x : dy},
-              builder_.activations());
-        }
-      }
-    }
-    const Index element = bytes_of(builder_.parameters());
-    for (const auto& [name, bytes] :
-         {std::pair{"convolution_scratch", most_of_all}, std::pair{"convolution_scratch_of_borders", most_of_borders},
-          std::pair{"convolution_filters", filters}, std::pair{"convolution_filters_of_borders", filters_of_borders},
-          std::pair{"convolution_copies", most_of_copies}}) {
-      if (bytes == 0) continue;
-      const BufferId scratch =
-          builder_.add_array(name, BufferRole::workspace, builder_.parameters(), (bytes + element - 1) / element);
-      builder_.at(scratch).by_kernels = true;
-    }
-  }
-
-  /// On one rank all cells of an input are written before its readers run.
-  void mark_reads_beyond() {
-    if (plan_.ranks == 1) return;
-    const auto check = [&](const PlanNode& node, BufferId b, const Box& box) {
-      std::vector<Box> rest{box};
-      for (const PlanRegion& r : node.reads) {
-        if (r.buffer != b) continue;
-        std::vector<Box> outside;
-        for (const Box& part : rest) {
-          const Box common = intersect(part, r.box);
-          const std::vector<Box> left = common.empty() ? std::vector{part} : difference(part, common);
-          outside.insert(outside.end(), left.begin(), left.end());
-        }
-        rest = std::move(outside);
-      }
-      if (!rest.empty()) builder_.at(plan_.root(b)).read_beyond = true;
-    };
-    for (const PlanNode& node : plan_.nodes) {
-      if (const auto* work = std::get_if<ConvolutionWork>(&node.work)) {
-        for (const ConvolutionCall& call : work->calls)
-          if (call.computes) check(node, work->source, call.source);
-      } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
-        for (const ConvolutionCall& call : gradient->calls) {
-          if (!call.computes) continue;
-          check(node, gradient->x, call.source);
-          check(node, gradient->dy, call.target);
-        }
-      }
-    }
-  }
-
   void find_wanted_gradients() {
     for (int i = 0; i < size(); ++i) {
       if (i < size() - 1 && layers_.readers_of(i).empty()) {
@@ -814,13 +653,13 @@ class StepPlanner {
   StepPlan plan_;
   PlanBuilder builder_;
   std::vector<Node> nodes_;
-  std::vector<detail::ForwardNodes> forward_;    ///< per layer
-  std::vector<OperationProperties> properties_;  ///< per layer
-  std::vector<bool> wanted_;                     ///< per layer
-  std::vector<Bucket> buckets_;                  ///< of gradients, in the order of gradient_buckets()
-  int late_filters_ = -1;                        ///< layer whose gradient of filters is late; -1: none
-  std::vector<BufferId> values_, gradients_;     ///< one per learned tensor
-  std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
+  std::vector<detail::ForwardNodes> forward_;       ///< per layer
+  std::vector<OperationProperties> properties_;     ///< per layer
+  std::vector<bool> wanted_;                        ///< per layer
+  std::optional<detail::GradientSumPlanner> sums_;  ///< in training
+  int late_filters_ = -1;                           ///< layer whose gradient of filters is late; -1: none
+  std::vector<BufferId> values_, gradients_;        ///< one per learned tensor
+  std::vector<std::vector<BufferId>> states_;       ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
   BufferId metrics_ = no_buffer;      ///< the sums of metrics, in inference

@@ -1,23 +1,27 @@
 #include <aloni/model/kernel.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/isolated_node.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace aloni::model {
 namespace test_kernel {
 
 nn::StepPlan plan_of(const nn::NetworkDescription& net, const std::string& split, int ranks, int rank, Index samples,
-                     nn::StepKind kind = nn::StepKind::training) {
+                     nn::StepKind kind = nn::StepKind::training, const nn::StepOptions& options = {}) {
   const auto splits = nn::resolve(nn::Strategy::uniform(nn::LayerSplit::parse(split)), net, ranks);
-  return nn::plan_step(net, nn::plan_network(net, splits, ranks, samples), rank, kind, {});
+  return nn::plan_step(net, nn::plan_network(net, splits, ranks, samples), rank, kind, {}, options);
 }
 
 nn::NetworkDescription small(const std::string& model) {
@@ -85,6 +89,28 @@ TEST(Kernel, EqualKeysMeanEqualCalls) {
   }
   EXPECT_GT(repeated, 100);
   EXPECT_GT(problems.size(), 500u);
+}
+
+TEST(Kernel, OneCallPerPartOrdersItsFilters) {
+  const nn::NetworkDescription net = nn::make_model("mesh1k", {.input = views::make_extents(1, {64, 64}, 18)});
+  const auto& names = feature_names(KernelKind::convolution_forward);
+  const auto orders = static_cast<std::size_t>(std::ranges::find(names, "orders_filters") - names.begin());
+  const nn::StepPlan plan = plan_of(net, "h2", 2, 0, 4, nn::StepKind::training, {.largest_overhead = 1});
+  int ordering = 0, ordered = 0, of_several_calls = 0;
+  for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+    if (!std::holds_alternative<nn::ConvolutionWork>(plan.nodes[n].work)) continue;
+    const bool first = nn::orders_filters(plan, static_cast<int>(n));
+    ++(first ? ordering : ordered);
+    const std::vector<KernelCall> calls = kernel_of(plan, plan.nodes[n]).calls;
+    of_several_calls += first && calls.size() > 1 ? 1 : 0;
+    for (std::size_t c = 0; c < calls.size(); ++c) {
+      EXPECT_EQ(calls[c].features.at(orders), first && c == 0 ? 1 : 0) << plan.nodes[n].label << ", call " << c;
+      EXPECT_EQ(calls[c].bytes > calls.back().bytes, first && c + 1 < calls.size() && c == 0);
+    }
+  }
+  EXPECT_GT(ordering, 0);
+  EXPECT_GT(ordered, 0);
+  EXPECT_GT(of_several_calls, 0);
 }
 
 TEST(Kernel, StridesBelongToTheKey) {

@@ -207,11 +207,11 @@ TEST(Simulate, ARankWaitsForTheSharesOfItsNode) {
   const auto net = four_convolutions(256, 256);
   const auto layers = layers_of(net, "h4w4", 16, 1);
   const std::vector<int> squares{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
-  const auto waits = [&](const std::vector<int>& rank_of) {
-    return simulate(net, layers, machine, RoundTimes(0), {.rank_of = rank_of}).phases[0].waits;
+  const auto seconds = [&](const std::vector<int>& rank_of) {
+    return simulate(net, layers, machine, RoundTimes(0), {.kind = nn::StepKind::inference, .rank_of = rank_of}).seconds;
   };
   // In order the inner nodes receive eight rows, two for each rank.
-  EXPECT_NEAR(waits(squares) / waits({}), 0.5, 0.02);
+  EXPECT_NEAR(seconds(squares) / seconds({}), 0.5, 0.02);
 }
 
 TEST(LayerCosts, NodesOfAJobInOrderArePricedLikeThoseOfTheMachine) {

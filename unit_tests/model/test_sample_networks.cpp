@@ -3,16 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace aloni::model {
 namespace test_sample_networks {
 
 TEST(SampleNetworks, TogetherHaveManyDifferentKernelsOfMostKinds) {
   std::array<std::set<std::string>, kernel_kinds> keys;
-  for (const KernelTask& task : kernel_tasks(sample_networks(60, 1), generic_machine(), {})) {
+  for (const KernelTask& task : kernel_tasks(sample_networks(60, 1), machine_of_samples(generic_machine()), {})) {
     const KernelProblem problem = kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]);
     for (const KernelCall& call : problem.calls) keys[static_cast<std::size_t>(call.kind)].insert(problem.key);
   }
@@ -21,6 +24,41 @@ TEST(SampleNetworks, TogetherHaveManyDifferentKernelsOfMostKinds) {
         KernelKind::normalisation, KernelKind::pointwise, KernelKind::optimiser, KernelKind::copy}) {
     EXPECT_GE(keys[static_cast<std::size_t>(kind)].size(), 50u) << name(kind);
   }
+}
+
+/// Whether one of the calls of the kind has this value of the feature.
+bool any_call(const std::vector<KernelTask>& tasks, KernelKind kind, std::string_view feature, double value) {
+  const auto& names = feature_names(kind);
+  const auto place = static_cast<std::size_t>(std::ranges::find(names, feature) - names.begin());
+  return std::ranges::any_of(tasks, [&](const KernelTask& task) {
+    const KernelProblem problem = kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]);
+    return std::ranges::any_of(
+        problem.calls, [&](const KernelCall& call) { return call.kind == kind && call.features.at(place) == value; });
+  });
+}
+
+TEST(SampleNetworks, HaveTheInteriorsAndBordersOfSplitConvolutions) {
+  const Machine machine = machine_of_samples(generic_machine());
+  const std::vector<KernelTask> tasks = kernel_tasks(sample_networks(120, 1), machine, {});
+  for (const double value : {0, 1}) {
+    EXPECT_TRUE(any_call(tasks, KernelKind::convolution_forward, "orders_filters", value)) << value;
+    EXPECT_TRUE(any_call(tasks, KernelKind::convolution_forward, "input_gaps", value)) << value;
+  }
+}
+
+TEST(SampleNetworks, ArePlannedForAnyJobThatCalibrates) {
+  Machine four_nodes = generic_machine();
+  four_nodes.planning.nodes = {0, 1, 2, 3};
+  four_nodes.ranks_per_node = 1;
+  Machine one_core = generic_machine();
+  one_core.most_nodes = one_core.ranks_per_node = 1;
+  const auto samples = sample_networks(20, 1);
+  const auto keys = [&](const Machine& machine) {
+    std::vector<std::string> all;
+    for (const KernelTask& task : kernel_tasks(samples, machine_of_samples(machine), {})) all.push_back(task.key);
+    return all;
+  };
+  EXPECT_EQ(keys(four_nodes), keys(one_core));
 }
 
 TEST(SampleNetworks, TheFirstOnesAreTheSame) {

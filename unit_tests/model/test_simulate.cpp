@@ -119,6 +119,24 @@ TEST(Simulate, SumsOfManyBucketsShareTheLink) {
   EXPECT_NEAR(seconds, 11.17e6 * 4 * 1e-9, 0.02 * seconds);  // two ranks: each byte crosses the link once
 }
 
+struct NormalisationWaits {
+  double waits = 0, seconds = 0;  ///< of the sums of normalisations in the backward pass, and of the step
+};
+NormalisationWaits waits_of_normalisations(const nn::NetworkDescription& net, const Machine& machine, double kernel) {
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const SimulatedStep step = simulate(net, layers, machine, RoundTimes(kernel), {.timeline = true});
+  const nn::StepPlan plan = nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, 2));
+  NormalisationWaits found{.seconds = step.seconds};
+  for (const SimulatedAction& a : step.actions) {
+    const nn::PlanNode& node = plan.nodes[static_cast<std::size_t>(a.node)];
+    const auto* const sum = std::get_if<nn::ReductionWork>(&node.work);
+    if (a.rank == 0 && a.kind == nn::StepActionKind::finish && node.phase == nn::StepPhase::backward && sum &&
+        sum->segment < 0)
+      found.waits += a.end - a.start;
+  }
+  return found;
+}
+
 // Between two hosts the few values of a normalisation leave behind the buckets that have started before.
 TEST(Simulate, SumsOfNormalisationsWaitForBucketsBetweenHosts) {
   Machine machine = free_machine();
@@ -127,20 +145,7 @@ TEST(Simulate, SumsOfNormalisationsWaitForBucketsBetweenHosts) {
   machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-9;
   const auto net = resnet();
   const auto layers = layers_of(net, "n2", 2, 4);
-  const auto waits_of_normalisation = [&](double kernel) {
-    const SimulatedStep step = simulate(net, layers, machine, RoundTimes(kernel), {.timeline = true});
-    const nn::StepPlan plan =
-        nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, layers.input.ranks()));
-    double waits = 0;
-    for (const SimulatedAction& a : step.actions) {
-      const nn::PlanNode& node = plan.nodes[static_cast<std::size_t>(a.node)];
-      const auto* const sum = std::get_if<nn::ReductionWork>(&node.work);
-      if (a.rank == 0 && a.kind == nn::StepActionKind::finish && node.phase == nn::StepPhase::backward && sum &&
-          sum->segment < 0)
-        waits += a.end - a.start;
-    }
-    return std::pair(waits, step.seconds);
-  };
+  const auto waits_of_normalisation = [&](double kernel) { return waits_of_normalisations(net, machine, kernel); };
   // All bytes of gradients cross the link once, and are not faster than that.
   const double link = 11.17e6 * 4 * 1e-9;
   const auto [waits, seconds] = waits_of_normalisation(0);
@@ -159,6 +164,50 @@ TEST(Simulate, SumsOfNormalisationsWaitForBucketsBetweenHosts) {
   const auto [few, long_seconds] = waits_of_normalisation(0.1);
   EXPECT_LT(few, 0.01 * link);
   EXPECT_NEAR(long_seconds, 0.1 * kernels_in(net, layers, machine), 0.01 * long_seconds);
+}
+
+// Devices run all sums in the order of their starts.
+TEST(Simulate, SumsOfNormalisationsWaitForBucketsOnADevice) {
+  Machine machine = free_machine();
+  machine.planning.bucket_bytes = 4096;
+  machine.links[static_cast<std::size_t>(LinkKind::within_node)].seconds_per_byte = 1e-9;
+  const auto net = resnet();
+  const double link = 11.17e6 * 4 * 1e-9;
+  EXPECT_LT(waits_of_normalisations(net, machine, 0).waits, 0.01 * link);  // hosts of one node
+  machine.planning.on_host = false;
+  const NormalisationWaits device = waits_of_normalisations(net, machine, 0);
+  EXPECT_GT(device.waits, 0.5 * link);
+  EXPECT_NEAR(device.seconds, link, 0.02 * link);
+}
+
+// Chunks that are on the way together share the bandwidth of the link.
+TEST(Simulate, MessagesBetweenNodesTakeTurns) {
+  Machine machine = free_machine();
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-9;
+  const auto layers = layers_of(resnet(), "f2", 2, 4);
+  const auto seconds = [&](double chunk_bytes) {
+    machine.planning.chunk_bytes = chunk_bytes;
+    return simulate(resnet(), layers, machine, RoundTimes(0), {.kind = nn::StepKind::inference}).seconds;
+  };
+  const double whole = seconds(1 << 30);
+  EXPECT_NEAR(seconds(16 << 10), whole, 0.01 * whole);
+}
+
+TEST(Simulate, MessagesAndBucketsShareTheLinkBetweenHosts) {
+  Machine machine = free_machine();
+  machine.planning.bucket_bytes = 4096;
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-9;
+  const SimulatedStep step = simulate(resnet(), layers_of(resnet(), "h2", 2, 16), machine, RoundTimes(0));
+  double halos = 0, sums = 0;
+  for (const CommunicationTime& layer : step.communication) {
+    halos += layer.halos;
+    sums += layer.sums;
+  }
+  EXPECT_GT(halos, 0.05 * sums);
+  EXPECT_GT(step.seconds, 0.97 * (halos + sums));  // no kernel hides them
+  EXPECT_LT(step.seconds, 1.05 * (halos + sums));
 }
 
 TEST(Simulate, GhostsArriveBesideTheInterior) {
