@@ -58,6 +58,12 @@ LinkKind link_between(const MachineDescription& description, int a, int b) {
   return one_node ? LinkKind::within_node : LinkKind::between_nodes;
 }
 
+double KernelTable::step_factor(KernelKind kind) const {
+  const auto alone = seconds_alone.find(kind), in_steps = seconds_in_steps.find(kind);
+  const bool known = alone != seconds_alone.end() && in_steps != seconds_in_steps.end() && alone->second > 0;
+  return known ? in_steps->second / alone->second : 1;
+}
+
 const KernelTable* table_for(const Machine& machine, int ranks_per_node, int threads_per_rank) {
   const auto found = std::ranges::find_if(machine.kernels, [&](const KernelTable& table) {
     return table.ranks_per_node == ranks_per_node && table.threads_per_rank == threads_per_rank;

@@ -297,9 +297,16 @@ Json parse_json(std::string_view text, const std::string& source) {
 void bring_up_to_date(Json& json) {
   if (!json.is_object() || !json.contains(version_name)) return;
   const Json version = json[version_name];
-  if (version != 2 && version != 3 && version != 4) return;
+  if (version != 2 && version != 3 && version != 4 && version != 5) return;
   json[version_name] = machine_file_version;
   // A field that is there already is one of a later version, and stays: it is read as such.
+  if (const auto tables = json.find("kernels"); tables != json.end() && tables->is_array()) {
+    for (Json& table : *tables) {
+      if (!table.is_object()) continue;
+      for (const char* const seconds : {"seconds_alone", "seconds_in_steps"}) table.emplace(seconds, Json::object());
+    }
+  }
+  if (version == 5) return;
   if (const auto processor = json.find("processor"); processor != json.end() && processor->is_object())
     processor->emplace("float16_flops", 0);
   if (version == 4) return;

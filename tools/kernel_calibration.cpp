@@ -4,8 +4,10 @@
 #include <aloni/model/machine_file.hpp>
 #include <aloni/model/measure_kernels.hpp>
 #include <aloni/model/sample_networks.hpp>
+#include <aloni/nn/models.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
 #include <aloni/tools/learn_kernels.hpp>
+#include <aloni/tools/step_seconds.hpp>
 
 #include <algorithm>
 #include <array>
@@ -41,6 +43,13 @@ class KindCounts {
   std::array<int, model::kernel_kinds> counts_{};
 };
 
+/// Its kernels are also timed in steps. It is larger than the caches, as are the networks that users train.
+model::PlannedNetwork network_of_steps() {
+  return {.network = nn::make_model("resnet50", {.input = views::make_extents(1, {64, 64}, 3)}),
+          .strategy = nn::Strategy::uniform({}),
+          .samples = 2};
+}
+
 /// As those of a convolution with a call for each sample.
 bool are_equal(const std::vector<model::KernelCall>& calls) {
   return std::ranges::all_of(calls, [&](const model::KernelCall& call) { return call == calls.front(); });
@@ -63,6 +72,17 @@ void add_kernels(const comm::Communicator& comm, model::Machine& machine, const 
   const model::Machine planned = model::machine_of_samples(machine);
   const model::MeasureKernel measure = kernel_measurement(comm, planned, {.least_seconds = 0});
   model::KernelTable& table = table_of(machine);
+  const std::vector<model::KernelTask> of_steps = model::kernel_tasks({network_of_steps()}, planned, table);
+  constexpr double share_of_steps = 0.25;
+  bool complete = false;
+  model::measure_kernels(of_steps, measure, table, [&](const model::KernelProgress& p) {
+    complete = p.next == nullptr;
+    return share() < share_of_steps;
+  });
+  // At once, since the speed of a shared host changes within minutes. After --resume there is nothing to do.
+  if (complete && !of_steps.empty()) add_step_seconds(comm, comm.split(comm.rank(), 0), network_of_steps(), table);
+  progress(std::min(1.0, share()), table.times.size());
+
   KindCounts counts;
   for (const model::PlannedNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
     bool over = false;

@@ -25,8 +25,10 @@ struct KernelCalibrationOptions {
 /// The table for the layout of processes of `machine`, a new one if there is none.
 model::KernelTable& table_of(model::Machine& machine);
 
-/// Adds times to the table for the layout of processes of `machine`. After each network `progress` gets the share of
-/// the time that is over and the number of kernels, and `save` may keep the machine in a file; both on all ranks.
+/// Adds times to the table for the layout of processes of `machine`. First come the kernels of ResNet-50. They are
+/// also timed in steps (step_seconds.hpp), unless they take more than a quarter of the time. Then come random networks.
+/// After each of them `progress` gets the share of the time that is over and the number of kernels, and `save` may keep
+/// the machine in a file; both on all ranks.
 /// Collective. Throws as nn::measure_node.
 void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
                  const std::function<void(double share, std::size_t kernels)>& progress,

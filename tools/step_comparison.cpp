@@ -4,6 +4,7 @@
 #include <aloni/model/kernel.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/simulate.hpp>
+#include <aloni/tools/median.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
 
@@ -38,13 +39,6 @@ std::size_t kind_of_work(const nn::StepPlan& plan, const nn::PlanNode& node) {
   }
   const model::KernelProblem problem = model::kernel_of(plan, node);
   return problem.calls.empty() ? other_kernels : static_cast<std::size_t>(problem.calls.front().kind);
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 /// The rows whose times are means over ranks.

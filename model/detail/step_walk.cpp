@@ -382,7 +382,7 @@ class Walk {
   std::optional<double> pass_messages(PartState& p, const OnTheWay& item) const {
     const NodeCosts& costs = costs_of(p, item);
     if (!latest(costs.senders, item.place, &PartState::started)) return std::nullopt;
-    double first = p.messages_end, last = 0, wire = 0;
+    double ready = p.messages_end, last = 0, wire = 0;
     for (std::size_t i = 0; i < costs.senders.size(); ++i) {
       const TransferCost::Arrival& arrival = costs.transfer.arrivals[i];
       if (!arrival.between_nodes) continue;
@@ -391,14 +391,14 @@ class Walk {
         begin = std::max(begin, sender.started[item.place] + p.part.link_factor * arrival.latency);
       });
       wire = p.part.link_factor * costs.contention * arrival.wire;  // of all messages so far
-      first = std::max(first, begin);
+      ready = std::max(ready, begin);
       last = std::max(last, begin + wire);
     }
     if (step_.on_host()) {
-      const auto wait = wait_behind_buckets(p, item, first);
+      const auto wait = wait_behind_buckets(p, item, ready);
       if (!wait) return std::nullopt;
       last += *wait;
-      if (p.sums_end > first) p.sums_end += wire;  // buckets leave the link to the messages
+      if (p.sums_end > ready) p.sums_end += wire;  // buckets leave the link to the messages
     }
     p.messages_end = last;
     return last;

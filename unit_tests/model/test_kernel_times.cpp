@@ -83,6 +83,28 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
   EXPECT_DOUBLE_EQ(measured.relative_error, 0.01);
 }
 
+TEST(KernelTimes, TimesAloneAreMultipliedByThoseInSteps) {
+  Machine machine = round_machine();
+  machine.learned = {{.kind = KernelKind::pointwise,
+                      .per_call = 1,
+                      .mean = {0, 0, 0, 0, 0},
+                      .deviation = {1, 1, 1, 1, 1},
+                      .least = {0, 0, 0, 0, 0},
+                      .largest = {10, 10, 10, 1e10, 1e10},
+                      .networks = {Perceptron{.layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}}}}}};
+  KernelTable table{.times = {{"pointwise a", {0.5, 0.01, 10}}}};
+  table.seconds_alone = {{KernelKind::pointwise, 2}, {KernelKind::dense, 1}, {KernelKind::copy, 0}};
+  table.seconds_in_steps = {{KernelKind::pointwise, 3}, {KernelKind::copy, 1}};
+  machine.kernels = {table};
+  const MachineKernels kernels(machine, 1, 1);
+  EXPECT_DOUBLE_EQ(kernels.of({"pointwise a", {call_of(1, 0)}}).seconds, 0.75);
+  EXPECT_DOUBLE_EQ(kernels.of({"pointwise b", {call_of(1, 0), call_of(2, 0)}}).seconds, 2 * 1.5 * std::exp(2.0));
+  const KernelProblem far{"pointwise c", {call_of(1e12, 0)}};  // a roofline is no measured time
+  EXPECT_DOUBLE_EQ(kernels.of(far).seconds, MachineKernels(round_machine(), 1, 1).of(far).seconds);
+  EXPECT_EQ(table.step_factor(KernelKind::dense), 1);
+  EXPECT_EQ(table.step_factor(KernelKind::copy), 1);
+}
+
 TEST(KernelTimes, AMachineWithoutRatesIsRefused) {
   Machine machine = round_machine();
   machine.processor.node_bandwidth = 0;

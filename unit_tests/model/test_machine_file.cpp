@@ -101,7 +101,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 5,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 6,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -111,7 +111,9 @@ TEST(MachineFile, RefusesEveryFieldThatIsMissingAndNamesItsPath) {
   int refused = 0;
   for (const Json::json_pointer& place : places_of(json)) {
     const std::string path = dotted(place);
-    if (json[place.parent_pointer()].is_array() || path.starts_with("processor.efficiency.")) continue;
+    const std::string object = place.parent_pointer().empty() ? "" : place.parent_pointer().back();
+    const bool by_kind = object == "efficiency" || object == "seconds_alone" || object == "seconds_in_steps";
+    if (json[place.parent_pointer()].is_array() || by_kind) continue;
     Json without = json;
     without[place.parent_pointer()].erase(place.back());
     const Fault fault = fault_of_text(without.dump());
@@ -146,7 +148,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "5, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "6, " : " from "));
     }
   }
 }
@@ -253,6 +255,21 @@ TEST(MachineFile, ReadsTheVersionWithoutTheRateOfFloat16) {
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json.erase("transfers");  // that version had them
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: transfers");
+}
+
+TEST(MachineFile, ReadsTheVersionWithoutKernelsInSteps) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 5;
+  Machine expected = aloni::test::machine_with_every_field();
+  for (std::size_t t = 0; t < expected.kernels.size(); ++t) {
+    expected.kernels[t].seconds_alone.clear();
+    expected.kernels[t].seconds_in_steps.clear();
+    json["kernels"][t].erase("seconds_alone");
+    json["kernels"][t].erase("seconds_in_steps");
+  }
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json["processor"].erase("float16_flops");  // that version had it
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.float16_flops");
 }
 
 TEST(MachineFile, RefusesConstantsOfTransfersThatCannotBe) {

@@ -3,14 +3,17 @@
 
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine_file.hpp>
+#include <aloni/model/sample_networks.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/collective_measurement.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
 #include <aloni/tools/machine_measurement.hpp>
+#include <aloni/tools/step_seconds.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace aloni::tools {
@@ -144,6 +147,35 @@ TEST(KernelMeasurement, FillsATableThatPricesThePlan) {
     const nn::PlanNode& node = task.plan->nodes[static_cast<std::size_t>(task.node)];
     EXPECT_EQ(kernels.of(model::kernel_of(*task.plan, node)).source, model::KernelSource::measured) << task.key;
   }
+}
+
+TEST(StepSeconds, AreThoseOfTheKernelsOfTheTable) {
+  const auto comm = aloni::test::make_communicator();
+  const comm::Communicator alone = comm.split(comm.rank(), 0);
+  model::Machine machine = machine_of(comm);
+  const model::Machine planned = model::machine_of_samples(machine);
+  const std::vector<model::PlannedNetwork> samples =
+      model::sample_networks(20, 1, {.most_flops = 1e7, .most_bytes = 1e6});
+  const auto sample = std::ranges::find(samples, 1, &model::PlannedNetwork::ranks);
+  ASSERT_NE(sample, samples.end());
+  model::KernelTable& table = model::own_kernels(machine);
+  table.times.clear();
+  add_step_seconds(comm, alone, *sample, table);
+  EXPECT_TRUE(table.seconds_in_steps.empty());  // the table knows none of its kernels
+  const model::MeasureKernel measure = kernel_measurement(comm, planned, {.runs = 3, .least_seconds = 0});
+  model::measure_kernels(model::kernel_tasks({*sample}, planned, table), measure, table,
+                         [](const model::KernelProgress&) { return true; });
+  add_step_seconds(comm, alone, *sample, table);
+  for (const model::KernelKind kind : {model::KernelKind::convolution_forward, model::KernelKind::convolution_filter,
+                                       model::KernelKind::normalisation, model::KernelKind::dense}) {
+    expect_within(table.seconds_alone[kind], 1e-7, 10, std::string(name(kind)).c_str());
+    expect_within(table.step_factor(kind), 0.1, 20, std::string(name(kind)).c_str());
+    EXPECT_EQ(comm.all_reduce(table.step_factor(kind), comm::Reduction::min), table.step_factor(kind));
+  }
+  const double once = table.seconds_alone[model::KernelKind::dense];
+  add_step_seconds(comm, alone, *sample, table);
+  EXPECT_DOUBLE_EQ(table.seconds_alone[model::KernelKind::dense], 2 * once);
+  EXPECT_EQ(model::parse_machine(model::to_json_text(machine), "again"), machine);
 }
 
 }  // namespace test_machine_measurement
