@@ -3,6 +3,7 @@
 #include <aloni/model/quantity_text.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace aloni::model {
@@ -60,9 +61,10 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
                     .seconds = given.seconds,
                     .seconds_before = given.seconds};
   const auto is_better = [&](double now) { return now < (1 - least_gain_of_limits) * limits.seconds; };
-  // Four times the given size, and if that is better 16 times; otherwise a quarter.
-  const auto choose_size = [&](Index StepLimits::*chosen, const auto& set) {
-    const Index size = limits.*chosen;
+  // Four times the given size, and if that is better 16 times; otherwise a quarter, and if that is better a sixteenth.
+  // `most`: all bytes; larger sizes do not differ.
+  const auto choose_size = [&](Index StepLimits::*chosen, Index most, const auto& set) {
+    const Index size = std::min(limits.*chosen, most);
     const auto is_chosen = [&](Index tried_size) {
       if (tried_size < 1) return false;
       set(tried_size);
@@ -74,17 +76,18 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
     };
     if (is_chosen(4 * size)) {
       is_chosen(16 * size);
-    } else {
-      is_chosen(size / 4);
+    } else if (is_chosen(size / 4)) {
+      is_chosen(size / 16);
     }
     set(limits.*chosen);
   };
   // Other sizes save communication that no kernel hides, and nothing else.
   if (layers.input.ranks() > 1 && is_better(given.seconds - given.exposed_communication)) {
-    if (options.kind == nn::StepKind::training && bytes_of_gradients(network) > limits.bucket_bytes / 4)
-      choose_size(&StepLimits::bucket_bytes, [&](Index size) { tried.planning.bucket_bytes = size; });
+    if (options.kind == nn::StepKind::training)
+      choose_size(&StepLimits::bucket_bytes, bytes_of_gradients(network),
+                  [&](Index size) { tried.planning.bucket_bytes = size; });
     if (splits_channels(layers))
-      choose_size(&StepLimits::chunk_bytes,
+      choose_size(&StepLimits::chunk_bytes, std::numeric_limits<Index>::max() / 16,
                   [&](Index size) { tried.planning.chunk_bytes = static_cast<double>(size); });
   }
   if (exchanges_ghosts(layers)) {

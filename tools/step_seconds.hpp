@@ -1,7 +1,7 @@
 #pragma once
 // Times of kernels in training steps, beside their times alone. In a step a kernel takes longer where cores lower their
-// clock under load, or where other programs use the shared cache: by 15 % on a virtual machine with a Xeon, and not at
-// all on one with an EPYC. The cost model multiplies times of kernels by the ratio (model/kernel_times.hpp).
+// clock under load, or where other programs use the shared cache: by 15 % on a virtual machine with a Xeon. The cost
+// model multiplies times of kernels by the ratio (model/kernel_times.hpp).
 //
 //   const comm::Communicator alone = comm.split(comm.rank(), 0);
 //   add_step_seconds(comm, alone, sample, table);           // soon after kernel_measurement() has filled the table

@@ -90,6 +90,18 @@ TEST(StepLimits, BandwidthMakesBucketsSmaller) {
   EXPECT_LT(limits.seconds, limits.seconds_before);
 }
 
+// LeNet-5 has 241 KiB of gradients, less than one bucket.
+TEST(StepLimits, FewGradientsAreSplitIntoBucketsToo) {
+  const auto net = nn::make_model("lenet5");
+  const auto layers = layers_of(net, "n2", 2, 2);
+  const RoundTimes kernels(1e-3);
+  const StepLimits slow = choose_step_limits(net, layers, devices(0, 1e-7), kernels);
+  EXPECT_LT(slow.bucket_bytes, 100'000);
+  EXPECT_LT(slow.seconds, 0.9 * slow.seconds_before);
+  const StepLimits fast = choose_step_limits(net, layers, devices(0, 1e-12), kernels);
+  EXPECT_EQ(fast.bucket_bytes, Index{1} << 20);
+}
+
 TEST(StepLimits, ConstantsAreKeptWhereNothingIsGained) {
   for (const auto& [split, ranks] : {std::pair("1", 1), std::pair("n2", 2), std::pair("h2", 2)}) {
     const StepLimits limits = limits_of(split, ranks, devices(0, 0), RoundTimes(1e-3));
