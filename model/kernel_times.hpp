@@ -38,8 +38,6 @@ class MachineKernels final : public KernelTimes {
   Estimate of(const KernelProblem& problem) const override;
 
  private:
-  double step_factor(KernelKind kind) const;
-
   const Machine* machine_;
   int ranks_per_node_, threads_per_rank_;
   const KernelTable* table_;

@@ -80,7 +80,7 @@ void add_kernels(const comm::Communicator& comm, model::Machine& machine, const 
     return share() < share_of_steps;
   });
   // At once, since the speed of a shared host changes within minutes. After --resume there is nothing to do.
-  if (complete && !of_steps.empty()) add_step_seconds(comm, comm.split(comm.rank(), 0), network_of_steps(), table);
+  if (complete && !of_steps.empty()) add_step_seconds(comm, network_of_steps(), table);
   progress(std::min(1.0, share()), table.times.size());
 
   KindCounts counts;

@@ -11,7 +11,6 @@
 #include <aloni/tools/median.hpp>
 #include <aloni/tools/step_seconds.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -70,9 +69,9 @@ std::vector<std::vector<double>> run_steps(const comm::Communicator& comm, const
 
 }  // namespace
 
-void add_step_seconds(const comm::Communicator& comm, const comm::Communicator& alone,
-                      const model::PlannedNetwork& sample, model::KernelTable& table) {
+void add_step_seconds(const comm::Communicator& comm, const model::PlannedNetwork& sample, model::KernelTable& table) {
   if (!on_host) return;
+  const comm::Communicator alone = comm.split(comm.rank(), 0);
   const MachineDescription machine = comm::describe_machine(alone, nn::local::machine_of_this_build(on_host));
   const nn::NetworkPlan layers =
       plan_network(sample.network, resolve(sample.strategy, sample.network, 1), 1, sample.samples);

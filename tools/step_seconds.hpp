@@ -3,8 +3,7 @@
 // clock under load, or where other programs use the shared cache: by 15 % on a virtual machine with a Xeon. The cost
 // model multiplies times of kernels by the ratio (model/kernel_times.hpp).
 //
-//   const comm::Communicator alone = comm.split(comm.rank(), 0);
-//   add_step_seconds(comm, alone, sample, table);           // soon after kernel_measurement() has filled the table
+//   add_step_seconds(comm, sample, table);                  // soon after kernel_measurement() has filled the table
 //   table.step_factor(model::KernelKind::normalisation);    // 1.4
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/measure_kernels.hpp>
@@ -14,9 +13,8 @@ namespace aloni::tools {
 /// Each rank trains the network alone, all ranks at the same time. The times of its kernels that the table has are
 /// added to KernelTable::seconds_alone and seconds_in_steps. Does nothing on devices, where kernels are timed one after
 /// the other in both cases.
-/// `alone`: a communicator of this rank. `sample`: in float, of one rank; equal on all ranks, as is the table after it.
+/// `sample`: in float, of one rank; equal on all ranks, as is the table after it.
 /// Collective. Throws as the constructor of nn::Network.
-void add_step_seconds(const comm::Communicator& comm, const comm::Communicator& alone,
-                      const model::PlannedNetwork& sample, model::KernelTable& table);
+void add_step_seconds(const comm::Communicator& comm, const model::PlannedNetwork& sample, model::KernelTable& table);
 
 }  // namespace aloni::tools

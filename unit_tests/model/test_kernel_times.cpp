@@ -31,6 +31,18 @@ KernelCall call_of(double flops, double bytes) {
   return {.kind = KernelKind::pointwise, .features = {1, 2, 3, flops, bytes}, .flops = flops, .bytes = bytes};
 }
 
+/// A network that answers exp(2) seconds for any call.
+LearnedKernel constant_model() {
+  return {.kind = KernelKind::pointwise,
+          .per_call = 1,
+          .mean = {0, 0, 0, 0, 0},
+          .deviation = {1, 1, 1, 1, 1},
+          .least = {0, 0, 0, 0, 0},
+          .largest = {10, 10, 10, 1e10, 1e10},
+          .networks = {Perceptron{.layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}}}},
+          .relative_error = 0.07};
+}
+
 TEST(KernelTimes, RooflineTakesTheSlowerOfArithmeticAndTraffic) {
   const Machine machine = round_machine();
   EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(1e9, 0), 1, 1), 1e9 / (100e9 * 0.5));
@@ -59,15 +71,7 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
   EXPECT_DOUBLE_EQ(roofline.seconds, 1e-6 + 0.02);
   EXPECT_GT(roofline.relative_error, 0.1);
 
-  // A network that answers exp(2) seconds for any call.
-  machine.learned = {{.kind = KernelKind::pointwise,
-                      .per_call = 1,
-                      .mean = {0, 0, 0, 0, 0},
-                      .deviation = {1, 1, 1, 1, 1},
-                      .least = {0, 0, 0, 0, 0},
-                      .largest = {10, 10, 10, 1e10, 1e10},
-                      .networks = {Perceptron{.layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}}}},
-                      .relative_error = 0.07}};
+  machine.learned = {constant_model()};
   const Estimate learned = MachineKernels(machine, 1, 1).of(problem);
   EXPECT_EQ(learned.source, KernelSource::learned);
   EXPECT_DOUBLE_EQ(learned.seconds, std::exp(2.0));  // measured times include the start of a kernel
@@ -85,20 +89,15 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
 
 TEST(KernelTimes, TimesAloneAreMultipliedByThoseInSteps) {
   Machine machine = round_machine();
-  machine.learned = {{.kind = KernelKind::pointwise,
-                      .per_call = 1,
-                      .mean = {0, 0, 0, 0, 0},
-                      .deviation = {1, 1, 1, 1, 1},
-                      .least = {0, 0, 0, 0, 0},
-                      .largest = {10, 10, 10, 1e10, 1e10},
-                      .networks = {Perceptron{.layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}}}}}};
-  KernelTable table{.times = {{"pointwise a", {0.5, 0.01, 10}}}};
+  machine.learned = {constant_model()};
+  KernelTable table{.times = {{"pointwise a", {0.5, 0.01, 10}}, {"nothing", {0.25, 0.01, 10}}}};
   table.seconds_alone = {{KernelKind::pointwise, 2}, {KernelKind::dense, 1}, {KernelKind::copy, 0}};
   table.seconds_in_steps = {{KernelKind::pointwise, 3}, {KernelKind::copy, 1}};
   machine.kernels = {table};
   const MachineKernels kernels(machine, 1, 1);
   EXPECT_DOUBLE_EQ(kernels.of({"pointwise a", {call_of(1, 0)}}).seconds, 0.75);
   EXPECT_DOUBLE_EQ(kernels.of({"pointwise b", {call_of(1, 0), call_of(2, 0)}}).seconds, 2 * 1.5 * std::exp(2.0));
+  EXPECT_DOUBLE_EQ(kernels.of({"nothing", {}}).seconds, 0.25);
   const KernelProblem far{"pointwise c", {call_of(1e12, 0)}};  // a roofline is no measured time
   EXPECT_DOUBLE_EQ(kernels.of(far).seconds, MachineKernels(round_machine(), 1, 1).of(far).seconds);
   EXPECT_EQ(table.step_factor(KernelKind::dense), 1);

@@ -151,7 +151,6 @@ TEST(KernelMeasurement, FillsATableThatPricesThePlan) {
 
 TEST(StepSeconds, AreThoseOfTheKernelsOfTheTable) {
   const auto comm = aloni::test::make_communicator();
-  const comm::Communicator alone = comm.split(comm.rank(), 0);
   model::Machine machine = machine_of(comm);
   const model::Machine planned = model::machine_of_samples(machine);
   const std::vector<model::PlannedNetwork> samples =
@@ -160,12 +159,12 @@ TEST(StepSeconds, AreThoseOfTheKernelsOfTheTable) {
   ASSERT_NE(sample, samples.end());
   model::KernelTable& table = model::own_kernels(machine);
   table.times.clear();
-  add_step_seconds(comm, alone, *sample, table);
+  add_step_seconds(comm, *sample, table);
   EXPECT_TRUE(table.seconds_in_steps.empty());  // the table knows none of its kernels
   const model::MeasureKernel measure = kernel_measurement(comm, planned, {.runs = 3, .least_seconds = 0});
   model::measure_kernels(model::kernel_tasks({*sample}, planned, table), measure, table,
                          [](const model::KernelProgress&) { return true; });
-  add_step_seconds(comm, alone, *sample, table);
+  add_step_seconds(comm, *sample, table);
   for (const model::KernelKind kind : {model::KernelKind::convolution_forward, model::KernelKind::convolution_filter,
                                        model::KernelKind::normalisation, model::KernelKind::dense}) {
     expect_within(table.seconds_alone[kind], 1e-7, 10, std::string(name(kind)).c_str());
@@ -173,7 +172,7 @@ TEST(StepSeconds, AreThoseOfTheKernelsOfTheTable) {
     EXPECT_EQ(comm.all_reduce(table.step_factor(kind), comm::Reduction::min), table.step_factor(kind));
   }
   const double once = table.seconds_alone[model::KernelKind::dense];
-  add_step_seconds(comm, alone, *sample, table);
+  add_step_seconds(comm, *sample, table);
   EXPECT_DOUBLE_EQ(table.seconds_alone[model::KernelKind::dense], 2 * once);
   EXPECT_EQ(model::parse_machine(model::to_json_text(machine), "again"), machine);
 }
