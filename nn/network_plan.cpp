@@ -388,6 +388,7 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
     const ProcessGrid grid = tensor_grid(operation, splits[i], in, extents[i], last_before_softmax);
     layer.convolution = convolution_plan(operation, splits[i], in, grid);
     layer.is_identity_in_inference = operation.is_identity_in_inference;
+    layer.passes_gradient_on = operation.passes_gradient_on;
     layer.windowed = operation.stencil || operation.range_rule || layer.convolution;
     if (operation.stencil) layer.stencil = *operation.stencil;
     if (operation.range_rule) layer.range_map = halo::RangeMap{*operation.range_rule, in, extents[i]};

@@ -77,6 +77,7 @@ struct LayerPlan {
   views::Distribution input;
   views::Distribution output;
   bool is_identity_in_inference = false;  ///< dropout: its output may then be its input
+  bool passes_gradient_on = false;        ///< a sum: dL/dx of each input is dL/dy
   bool windowed = false;  ///< each output depends on a window of the input: convolution, pooling, up-sampling
   halo::Stencil stencil;  ///< the windows; the identity unless `windowed`
   /// Replaces `stencil` for windows without a stride: adaptive pooling, up-sampling.

@@ -201,6 +201,7 @@ OperationProperties describe(const Add& op) {
           .least_inputs = 2,
           .most_inputs = -1,
           .output_extents = extents_of(op),
+          .passes_gradient_on = true,
           .output_may_be_overwritten = true};
 }
 

@@ -78,6 +78,7 @@ struct OperationProperties {
 
   bool splits_samples_only = false;  ///< an input with pixels cannot be split in space or by channels
   bool reduces_space = false;        ///< all ranks that share samples have the same output
+  bool passes_gradient_on = false;   ///< a sum: dL/dx of each input is dL/dy, without a kernel
   bool concatenates = false;         ///< the output is the inputs' channels side by side; moved without a kernel
   /// Computes statistics of a batch, a sample or a pixel, and only for the owned box: cannot recompute a halo.
   bool has_statistics = false;

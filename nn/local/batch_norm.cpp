@@ -48,13 +48,15 @@ BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples,
           samples, depth, height, channels,
           Kokkos::View<double*, typename Exec::memory_space>(
               Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
-              static_cast<std::size_t>(partial_sums(samples * depth * height, channels)))) {}
+              static_cast<std::size_t>(partial_sums(samples * depth * height, channels, detail::runs_on_host<Exec>)))) {
+}
 
 template <class T, class Exec>
 BatchNormReduction<T, Exec>::BatchNormReduction(Index samples, Index depth, Index height, Index channels,
                                                 Kokkos::View<double*, typename Exec::memory_space> partial)
     : max_rows_(samples * depth * height), channels_(channels), partial_(std::move(partial)) {
-  detail::check_extent("aloni::nn::local::BatchNormReduction", "partial", partial_, partial_sums(max_rows_, channels));
+  detail::check_extent("aloni::nn::local::BatchNormReduction", "partial", partial_,
+                       partial_sums(max_rows_, channels, detail::runs_on_host<Exec>));
 }
 
 template <class T, class Exec>

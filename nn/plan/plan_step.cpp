@@ -79,7 +79,6 @@ class StepPlanner {
     if (trains()) lay_out_gradients();
     for (int i = 0; i < size(); ++i)
       for (Edge& edge : node(i).inputs) connect(i, edge);
-    order_contributions();
     for (int i = 0; i < size(); ++i) make_planner(i);
     for (int i = 0; i < size(); ++i) add_forward(i);
     if (plan_.kind != StepKind::gradients) add_loss();
@@ -117,6 +116,8 @@ class StepPlanner {
     BufferId result = no_buffer;        ///< result of the last stage
     BufferId contribution = no_buffer;  ///< summand of the producer's dy, if that has several readers
     bool contributes_first = false;     ///< first in the order of the backward pass: overwrites dy
+    bool waits = false;                 ///< contributes_first, but is added behind the other summand
+    const Edge* waiting = nullptr;      ///< dx is the producer's dy, to which this edge's summand is then added
   };
   struct Node {
     std::vector<Edge> inputs;
@@ -313,21 +314,30 @@ class StepPlanner {
     for (int i = 0; i < size(); ++i) {
       if (!wants_gradient(i) && i < size() - 1) continue;  // the user may ask for that of the output
       const LayerInput& in = layer(i).inputs[0];
-      const bool in_place = in.source >= 0 && wants_gradient(in.source) && properties(i).computes_in_place &&
-                            writes_gradient_directly(i, in);
-      node(i).dy = in_place ? node(in.source).dy
-                            : add(name_of(i) + "_dy", BufferRole::gradient, layer(i).output.owned(rank()),
-                                  layer(i).output_gradient_box(rank()));
+      const int sum = sum_behind(i);
+      if (in.source >= 0 && wants_gradient(in.source) && writes_gradient_in_place(i)) {
+        node(i).dy = node(in.source).dy;
+      } else if (node(i).dy == no_buffer) {
+        node(i).dy = sum >= 0 && node(sum).dy != no_buffer
+                         ? node(sum).dy
+                         : add(name_of(i) + "_dy", BufferRole::gradient, layer(i).output.owned(rank()),
+                               layer(i).output_gradient_box(rank()));
+      }
+      if (sum >= 0 && node(sum).dy == no_buffer) node(sum).dy = node(i).dy;
     }
     plan_.output_gradient = node(size() - 1).dy;
     builder_.at(plan_.output_gradient).persistent = true;  // the user may write it at any time before the backward pass
+    for (int i = 0; i < size(); ++i) plan_.gradients.push_back(node(i).dy);
+    order_contributions();
     for (int i = 0; i < size(); ++i) {
       for (Edge& edge : node(i).inputs) {
         if (!wants_gradient(edge.plan.source)) continue;
         if (concatenates(i)) {
           edge.dx = node(i).dy;
-        } else if (writes_gradient_directly(i, edge.plan)) {
+        } else if (writes_gradient_directly(i, edge.plan) || edge.waiting) {
           edge.dx = gradient_of(edge.plan.source);
+        } else if (properties(i).passes_gradient_on) {
+          edge.dx = node(i).dy;
         } else {
           const Box owned = layer(i).input.owned(rank());
           const Box box = folds(i) ? layer(i).input_needed_by_owned(rank()) : owned;
@@ -335,6 +345,25 @@ class StepPlanner {
         }
       }
     }
+  }
+
+  bool writes_gradient_in_place(int i) const {
+    return properties(i).computes_in_place && writes_gradient_directly(i, layer(i).inputs[0]);
+  }
+  /// The sum behind the layer whose dy is the layer's dy too, in the same memory; -1: none. The gradient of a sum is
+  /// that of each input, and no node behind the sum's readers writes it. So dy is not for layers that would replace it
+  /// by dx, or whose dy has ghosts.
+  int sum_behind(int i) const {
+    const int relu = rectifier_of(i), end = relu >= 0 ? relu : i;
+    if (end == size() - 1 || layers_.readers_of(end).size() != 1) return -1;
+    const int reader = layers_.readers_of(end)[0];
+    const auto& inputs = layer(reader).inputs;
+    const LayerInput& in = *std::ranges::find(inputs, end, &LayerInput::source);
+    const bool keeps_dy = relu >= 0 || !writes_gradient_in_place(i);
+    return properties(reader).passes_gradient_on && writes_gradient_directly(reader, in) && keeps_dy &&
+                   !layer(i).output_gradient_in_place
+               ? reader
+               : -1;
   }
 
   /// Whether dx has ghosts to be added to their owners: windows of pooling and up-sampling. (Convolution gathers
@@ -346,7 +375,11 @@ class StepPlanner {
                                [&](int r) { return layer(i).input_needed_by_owned(r) != layer(i).input.owned(r); });
   }
   bool writes_gradient_directly(int i, const LayerInput& in) const {
-    return only_reader(in.source) && same_distribution(in) && !folds(i) && !concatenates(i);
+    return only_reader(in.source) && writes_dy_of_source(i, in);
+  }
+  /// Whether the layer can write dx where the producer has its dy.
+  bool writes_dy_of_source(int i, const LayerInput& in) const {
+    return same_distribution(in) && !folds(i) && !concatenates(i);
   }
 
   // --- transfers between layers ---
@@ -383,7 +416,7 @@ class StepPlanner {
       edge.fetch = TransferWork{.purpose = purpose_of(same_distribution(edge.plan)), .name = name_of(i) + "_x"};
       edge.fetch->items.push_back(item(producer, edge.x, std::move(moves), 0, edge.plan.channel_offset));
     }
-    if (trains() && wants_gradient(edge.plan.source) && !writes_gradient_directly(i, edge.plan))
+    if (trains() && wants_gradient(edge.plan.source) && edge.dx != gradient_of(edge.plan.source))
       connect_gradient(i, edge);
   }
 
@@ -420,13 +453,24 @@ class StepPlanner {
     }
   }
 
-  /// The backward pass visits layers from the last to the first, and the inputs of each layer in order.
+  /// The backward pass visits layers from the last to the first, and the inputs of each layer in order. The first
+  /// summand of a gradient is copied to it. If there are two, the second one is written there instead where it can, and
+  /// the first one waits. A part of a concatenation does not wait: the other parts would keep their memory too.
   void order_contributions() {
-    std::vector<bool> met(nodes_.size() + 1, false);
+    std::vector<Edge*> first(nodes_.size() + 1, nullptr);
+    std::vector<bool> may_wait(nodes_.size() + 1, false);
     for (int i = size() - 1; i >= 0; --i) {
       for (Edge& edge : node(i).inputs) {
-        edge.contributes_first = !met[static_cast<std::size_t>(edge.plan.source + 1)];
-        met[static_cast<std::size_t>(edge.plan.source + 1)] = true;
+        const int source = edge.plan.source;
+        const auto s = static_cast<std::size_t>(source + 1);
+        edge.contributes_first = !first[s];
+        if (edge.contributes_first) {
+          first[s] = &edge;
+          may_wait[s] = !concatenates(i) && layers_.readers_of(source).size() == 2;
+        } else if (may_wait[s] && wants_gradient(source) && writes_dy_of_source(i, edge.plan)) {
+          first[s]->waits = true;
+          edge.waiting = first[s];
+        }
       }
     }
   }
@@ -589,7 +633,8 @@ class StepPlanner {
             concatenates(i) ? PlanRegion{edge.folded, part_of_output(edge.plan)} : builder_.owned(edge.folded);
         builder_.transfer("dx", *edge.back, {folded}, {builder_.owned(edge.result)});
       }
-      if (edge.contribution != no_buffer) add_contribution(edge);
+      if (edge.contribution != no_buffer && !edge.waits) add_contribution(edge);
+      if (edge.waiting) add_contribution(*edge.waiting);
     }
   }
 
@@ -616,13 +661,14 @@ class StepPlanner {
     return shift_channels(in.distribution.owned(rank()), in.channel_offset);
   }
 
+  /// Copies the first summand to the producer's dy, or adds another one, also the first one that has waited.
   void add_contribution(const Edge& edge) {
     const BufferId target = gradient_of(edge.plan.source);
     const Box own = builder_[target].owned;
     if (own.empty()) return;
     // Of a concatenation: a part of its dy.
     const PlanRegion summand{edge.contribution, edge.back ? own : shift_channels(own, edge.plan.channel_offset)};
-    if (edge.contributes_first) {
+    if (edge.contributes_first && !edge.waits) {
       builder_.add("first summand",
                    PointwiseWork{PointwiseFunction::copy, {{summand.buffer, summand.box}}, {target, own}}, {summand},
                    {builder_.owned(target)});

@@ -129,6 +129,7 @@ struct StepPlan {
   std::vector<ConvolutionWeights> convolution_weights = {};
   BufferId input = no_buffer, output = no_buffer;                    ///< of the network
   BufferId input_gradient = no_buffer, output_gradient = no_buffer;  ///< no_buffer: not computed
+  std::vector<BufferId> gradients = {};                              ///< in training: dL/dy of each layer, or no_buffer
   /// The optimiser that updates the parameters at the end of the step; empty: the plan ends with the gradients.
   std::optional<OptimiserKind> update = {};
   UpdateOptions update_options = {};

@@ -86,7 +86,7 @@ TEST(StepLimits, BandwidthMakesBucketsSmaller) {
   machine.planning.bucket_bytes = Index{16} << 20;
   const RoundTimes kernels(1e-3);
   const StepLimits limits = limits_of("n4", 4, machine, kernels);
-  EXPECT_EQ(limits.bucket_bytes, Index{4} << 20);
+  EXPECT_EQ(limits.bucket_bytes, Index{1} << 20);
   EXPECT_LT(limits.seconds, limits.seconds_before);
 }
 

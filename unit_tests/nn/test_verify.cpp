@@ -550,6 +550,22 @@ std::map<std::string, Change> faults() {
   all["a gradient through a pointwise layer is dropped"] =
       drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::layer_gradient; });
   all["a sum is dropped"] = drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::add; });
+  all["the gradient of a sum is added twice"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    std::vector<std::size_t> nodes;
+    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+      const PlanNode& node = plan.nodes[n];
+      const auto* work = std::get_if<PointwiseWork>(&node.work);
+      if (!work || work->function != PointwiseFunction::add || node.phase != StepPhase::backward || node.repeats >= 0)
+        continue;
+      for (std::size_t i = 0; i < plan.gradients.size(); ++i)
+        if (c.layers.layers[i].passes_gradient_on && work->inputs[1].buffer == plan.gradients[i]) nodes.push_back(n);
+    }
+    if (nodes.empty()) return false;
+    const auto twice = plan.nodes.begin() + static_cast<std::ptrdiff_t>(pick(nodes, dice));
+    plan.nodes.insert(twice, PlanNode(*twice));
+    return true;
+  };
   all["a copy is dropped"] = drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::copy; });
   all["a dropout is dropped"] = drop<DropoutWork>();
   all["a mask belongs to another layer"] = change<DropoutWork>([](DropoutWork& w, Dice&) {
@@ -1128,6 +1144,7 @@ std::map<std::string, std::vector<std::string>> words() {
                                          "which another layer has overwritten",
                                          "no node reads",
                                          "which is the output of the network",
+                                         "the gradient of a sum, ",
                                          "with zeros",
                                          "reads the gradient of the output before the last layer has replaced it",
                                          "no node computes the loss",
@@ -1161,6 +1178,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a forward pointwise layer is dropped", missing},
       {"a gradient through a pointwise layer is dropped", missing},
       {"a sum is dropped", missing},
+      {"the gradient of a sum is added twice", {"the gradient of a sum, "}},
       {"a copy is dropped", missing},
       {"a dropout is dropped", missing},
       {"a loss is dropped", missing},

@@ -102,11 +102,36 @@ struct EachNormalised {
   void operator()(const Index i) const {
     run_rows(i * rows_per_index, std::min((i + 1) * rows_per_index, rows.rows()));
   }
-  KOKKOS_FUNCTION ChannelConstants<Real> constants(Index c) const { return ChannelConstants<Real>::of(channels, c); }
-  KOKKOS_FUNCTION void pixel(const PixelPlace& p, Index c, const ChannelConstants<Real>& k) const {
-    Real g = 0;
-    if constexpr (Function::reads_dy) g = static_cast<Real>(dy(p.n, p.d, p.h, p.w, c));
-    result(p.n, p.d, p.h, p.w, c) = static_cast<T>(Function::of(static_cast<Real>(x(p.n, p.d, p.h, p.w, c)), g, k));
+
+  // On a device, as device_loops.hpp says.
+  using Element = T;
+  using Constants = ChannelConstants<Real>;
+  static constexpr int tensors = Function::reads_dy ? 2 : 1;
+  template <int N>
+  struct Values {
+    Pack<T, N> x, dy;
+  };
+  template <int N>
+  bool has_packs() const {
+    return detail::has_packs<N>(x) && detail::has_packs<N>(result) && (!Function::reads_dy || detail::has_packs<N>(dy));
+  }
+  KOKKOS_FUNCTION Constants constants(Index c) const { return Constants::of(channels, c); }
+  template <int N>
+  KOKKOS_FUNCTION Values<N> read(const PixelPlace& p, Index c) const {
+    Values<N> v;
+    v.x = read_pack<N>(x, p, c);
+    if constexpr (Function::reads_dy) v.dy = read_pack<N>(dy, p, c);
+    return v;
+  }
+  template <int N>
+  KOKKOS_FUNCTION void write(const PixelPlace& p, Index c, const Values<N>& v, const Constants (&k)[N]) const {
+    Pack<T, N> results;
+    for (int j = 0; j < N; ++j) {
+      Real g = 0;
+      if constexpr (Function::reads_dy) g = static_cast<Real>(v.dy.value[j]);
+      results.value[j] = static_cast<T>(Function::of(static_cast<Real>(v.x.value[j]), g, k[j]));
+    }
+    store_pack(&result(p.n, p.d, p.h, p.w, c), results);
   }
 
   void run_rows(Index begin, Index end) const {
@@ -154,7 +179,7 @@ void for_each_normalised(const Exec& exec, const char* label, const ChannelArray
     const Index indices = (rows.rows() + kernel.rows_per_index - 1) / kernel.rows_per_index;
     Kokkos::parallel_for(label, Range<Exec>(exec, 0, indices), kernel);
   } else {
-    for_each_pixel_of_channel(exec, label, kernel);
+    for_each_pixel_of_channels(exec, label, kernel);
   }
 }
 
@@ -171,21 +196,47 @@ struct BatchNormSums {
 
   /// On a host, one index is a share.
   void operator()(const Index i) const { run_share(i); }
-  KOKKOS_FUNCTION ChannelConstants<Real> constants(Index c) const {
-    if constexpr (gradients) return ChannelConstants<Real>::of(channels, c);
+
+  // On a device, as device_loops.hpp says.
+  using Element = T;
+  using Constants = ChannelConstants<Real>;
+  static constexpr int sums = 2, tensors = gradients ? 2 : 1;
+  static constexpr Index most_lanes = 32;
+  template <int N>
+  struct Values {
+    Pack<T, N> x, dy;
+  };
+  template <int N>
+  bool has_packs() const {
+    return detail::has_packs<N>(x) && (!gradients || detail::has_packs<N>(dy));
+  }
+  KOKKOS_FUNCTION Constants constants(Index c) const {
+    if constexpr (gradients) return Constants::of(channels, c);
     return {};
   }
-  KOKKOS_FUNCTION void add(const PixelPlace& p, Index c, const ChannelConstants<Real>& k, double& first,
-                           double& second) const {
-    const Real value = static_cast<Real>(x(p.n, p.d, p.h, p.w, c));
-    if constexpr (gradients) {
-      const Real g = relu && !(k.y(value) > 0) ? Real(0) : static_cast<Real>(dy(p.n, p.d, p.h, p.w, c));
-      first += static_cast<double>(g);
-      second += static_cast<double>(g * k.normal(value));
-    } else {
-      first += static_cast<double>(value);
-      second += static_cast<double>(value) * static_cast<double>(value);
+  template <int N>
+  KOKKOS_FUNCTION Values<N> read(const PixelPlace& p, Index c) const {
+    Values<N> v;
+    v.x = read_pack<N>(x, p, c);
+    if constexpr (gradients) v.dy = read_pack<N>(dy, p, c);
+    return v;
+  }
+  template <int N>
+  KOKKOS_FUNCTION void add(const Values<N>& v, const Constants (&k)[N], double (&sum)[2][N]) const {
+    for (int j = 0; j < N; ++j) {
+      const Real value = static_cast<Real>(v.x.value[j]);
+      if constexpr (gradients) {
+        const Real g = relu && !(k[j].y(value) > 0) ? Real(0) : static_cast<Real>(v.dy.value[j]);
+        sum[0][j] += static_cast<double>(g);
+        sum[1][j] += static_cast<double>(g * k[j].normal(value));
+      } else {
+        sum[0][j] += static_cast<double>(value);
+        sum[1][j] += static_cast<double>(value) * static_cast<double>(value);
+      }
     }
+  }
+  KOKKOS_FUNCTION void store(Index share, Index s, Index c, double sum) const {
+    partial((share * 2 + s) * rows.channels + c) = sum;
   }
 
   void run_share(Index i) const {
@@ -251,7 +302,7 @@ void add_batch_norm_sums(const Exec& exec, const char* label, const ChannelArray
                          const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy, const Array<double, Exec>& partial,
                          const Array<double, Exec>& sums) {
   const Rows rows = rows_of(x);
-  const Shares shares = shares_of(1, rows.rows());
+  const Shares shares = shares_of(1, rows.rows(), most_shares(runs_on_host<Exec>, rows.channels));
   const BatchNormSums<T, Exec, gradients, relu> kernel{rows, shares, channels, x, dy, partial};
   if constexpr (runs_on_host<Exec>) {
     Kokkos::parallel_for(label, Range<Exec>(exec, 0, shares.total()), kernel);

@@ -1,8 +1,9 @@
 #pragma once
 // One loop for all kernels that compute each element alone: out = op(a, b), op(a) or op(). Views may have any strides;
-// contiguous rows are fast.
+// contiguous rows are fast. A device has one thread for each pack of elements.
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/flat.hpp>
+#include <aloni/nn/local/detail/pack.hpp>
 
 #include <type_traits>
 
@@ -20,23 +21,34 @@ KOKKOS_INLINE_FUNCTION auto apply(const Op& op, const A* a, const B* b, Index i)
   }
 }
 
-template <class Op, class Out, class In>
-struct SingleElement {
-  Rows rows;
+/// N neighbouring elements at the pack i of each array.
+template <int N, class Op, class Out, class In>
+KOKKOS_INLINE_FUNCTION void apply_to_pack(const Op& op, Out* out, const In* a, const In* b) {
+  Pack<Out, N> results;
+  Pack<In, N> first, second;
+  if constexpr (std::is_invocable_v<Op, In, In> || std::is_invocable_v<Op, In>) first = load_pack<N>(a);
+  if constexpr (std::is_invocable_v<Op, In, In>) second = load_pack<N>(b);
+  for (int j = 0; j < N; ++j) results.value[j] = apply(op, first.value, second.value, j);
+  store_pack(out, results);
+}
+
+/// One index is N neighbouring channels.
+template <class Op, class Out, class In, int N>
+struct EachPack {
+  Rows rows;  ///< its channels are packs
   Op op;
   Out out;
   In a, b;
   KOKKOS_FUNCTION void operator()(const Index i) const {
     Index n, d, h, w, c;
     rows.element(i, n, d, h, w, c);
+    c *= N;
     using T = typename In::value_type;
-    if constexpr (std::is_invocable_v<Op, T, T>) {
-      out(n, d, h, w, c) = op(a(n, d, h, w, c), b(n, d, h, w, c));
-    } else if constexpr (std::is_invocable_v<Op, T>) {
-      out(n, d, h, w, c) = op(a(n, d, h, w, c));
-    } else {
-      out(n, d, h, w, c) = op();
-    }
+    constexpr bool binary = std::is_invocable_v<Op, T, T>, reads = binary || std::is_invocable_v<Op, T>;
+    const typename In::const_value_type *first = nullptr, *second = nullptr;
+    if constexpr (reads) first = &a(n, d, h, w, c);
+    if constexpr (binary) second = &b(n, d, h, w, c);
+    apply_to_pack<N>(op, &out(n, d, h, w, c), first, second);
   }
 };
 
@@ -48,14 +60,24 @@ struct Convert {
   }
 };
 
-/// The element at a position in memory, of dense views. On a device it spares the divisions of SingleElement, which
-/// would take longer than the memory.
-template <class Op, class Out, class In>
-struct DenseElement {
+/// Dense views: one index is one element, or N of them. On a device it spares the divisions of EachPack, which would
+/// take longer than the memory.
+template <class Op, class Out, class In, int N>
+struct DenseElements {
   Op op;
   Out* out;
   const In *a, *b;
-  KOKKOS_FUNCTION void operator()(const Index i) const { out[i] = apply(op, a, b, i); }
+  Index elements;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    const Index begin = i * N;
+    if constexpr (N == 1) {
+      out[i] = apply(op, a, b, i);
+    } else if (begin + N <= elements) {
+      apply_to_pack<N>(op, out + begin, a + begin, b + begin);
+    } else {
+      for (Index k = begin; k < elements; ++k) out[k] = apply(op, a, b, k);
+    }
+  }
 };
 
 /// Inputs that op does not take are default-constructed views. The inputs may have another type than the result.
@@ -68,11 +90,22 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
   auto all = [&](auto property) {
     return property(out) && (!(unary || binary) || property(a)) && (!binary || property(b));
   };
+  using Whole = Tensor<Out, Exec>;
+  using Part = Tensor<const T, Exec>;
   if (all([](const auto& v) { return views::is_dense(v); })) {
-    for_each_flat(exec, label, rows.elements(), DenseElement<Op, Out, T>{op, out.data(), a.data(), b.data()});
+    const Index elements = rows.elements();
+    if constexpr (!runs_on_host<Exec>) {
+      constexpr int n = most_in_pack<Out, T>;
+      if (all([](const auto& v) { return is_aligned_for<n>(v.data()); })) {
+        const DenseElements<Op, Out, T, n> packs{op, out.data(), a.data(), b.data(), elements};
+        Kokkos::parallel_for(label, Range<Exec>(exec, 0, (elements + n - 1) / n), packs);
+        return;
+      }
+    }
+    for_each_flat(exec, label, elements, DenseElements<Op, Out, T, 1>{op, out.data(), a.data(), b.data(), elements});
     return;
   }
-  const SingleElement<Op, Tensor<Out, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
+  const EachPack<Op, Whole, Part, 1> element{rows, op, out, a, b};
   if constexpr (runs_on_host<Exec>) {
     const bool whole_rows = all([](const auto& v) { return has_contiguous_rows(v); });
     if (whole_rows || all([](const auto& v) { return has_contiguous_channels(v); })) {
@@ -92,7 +125,14 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
     }
   } else {
-    Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
+    constexpr int n = most_in_pack<Out, T>;
+    if (all([](const auto& v) { return has_packs<n>(v); })) {
+      EachPack<Op, Whole, Part, n> packs{rows, op, out, a, b};
+      packs.rows.channels /= n;
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, packs.rows.elements()), packs);
+    } else {
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
+    }
   }
 }
 

@@ -37,8 +37,8 @@ struct Shares {
   KOKKOS_FUNCTION Index end(Index i) const { return i / shares * rows + rows * (i % shares + 1) / shares; }
 };
 
-inline Shares shares_of(Index segments, Index rows_of_segment) {
-  const Index wanted = segments == 0 ? 0 : (most_channel_shares + segments - 1) / segments;
+inline Shares shares_of(Index segments, Index rows_of_segment, Index most = most_channel_shares) {
+  const Index wanted = segments == 0 ? 0 : (most + segments - 1) / segments;
   return {segments, rows_of_segment, wanted == 0 ? 0 : channel_shares(rows_of_segment, wanted)};
 }
 
@@ -55,11 +55,9 @@ struct PartialSums {
   Array<const double, Exec> mean, inv_std;
   Array<double, Exec> partial;
 
-  KOKKOS_FUNCTION void add(Index n, Index d, Index h, Index w, Index c, double& first, double& second) const {
-    const double value = static_cast<double>(x(n, d, h, w, c));
+  /// s: the index of the element's statistics
+  KOKKOS_FUNCTION void add_value(double value, double g, Index s, double& first, double& second) const {
     if constexpr (gradients) {
-      const double g = static_cast<double>(dy(n, d, h, w, c));
-      const Index s = statistics(rows, n, d, h, w, c);
       first += g;
       second += g * ((value - mean(s)) * inv_std(s));
     } else {
@@ -67,9 +65,42 @@ struct PartialSums {
       second += value * value;
     }
   }
+
+  // On a device, as device_loops.hpp says.
+  using Element = T;
+  using Constants = NoConstants;
+  static constexpr int sums = 2, tensors = gradients ? 2 : 1;
+  static constexpr Index most_lanes = 32;
+  template <int N>
+  struct Values {
+    PixelPlace place;
+    Index channel;
+    Pack<T, N> x, dy;
+  };
+  template <int N>
+  bool has_packs() const {
+    return detail::has_packs<N>(x) && (!gradients || detail::has_packs<N>(dy));
+  }
   KOKKOS_FUNCTION NoConstants constants(Index) const { return {}; }
-  KOKKOS_FUNCTION void add(const PixelPlace& p, Index c, NoConstants, double& first, double& second) const {
-    add(p.n, p.d, p.h, p.w, c, first, second);
+  template <int N>
+  KOKKOS_FUNCTION Values<N> read(const PixelPlace& p, Index c) const {
+    Values<N> v;
+    v.place = p;
+    v.channel = c;
+    v.x = read_pack<N>(x, p, c);
+    if constexpr (gradients) v.dy = read_pack<N>(dy, p, c);
+    return v;
+  }
+  template <int N>
+  KOKKOS_FUNCTION void add(const Values<N>& v, const NoConstants (&)[N], double (&sum)[2][N]) const {
+    for (int j = 0; j < N; ++j) {
+      const Index s = gradients ? statistics(rows, v.place.n, v.place.d, v.place.h, v.place.w, v.channel + j) : 0;
+      add_value(static_cast<double>(v.x.value[j]), gradients ? static_cast<double>(v.dy.value[j]) : 0, s, sum[0][j],
+                sum[1][j]);
+    }
+  }
+  KOKKOS_FUNCTION void store(Index share, Index s, Index c, double sum) const {
+    partial((share * 2 + s) * rows.channels + c) = sum;
   }
   void operator()(const Index i) const {
     double* const first = partial.data() + i * 2 * rows.channels;
@@ -79,29 +110,61 @@ struct PartialSums {
       Index n, d, h;
       rows.row(r, n, d, h);
       for (Index w = 0; w < rows.width; ++w)
-        for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
+        for (Index c = 0; c < rows.channels; ++c)
+          add_value(static_cast<double>(x(n, d, h, w, c)), gradients ? static_cast<double>(dy(n, d, h, w, c)) : 0,
+                    gradients ? statistics(rows, n, d, h, w, c) : 0, first[c], second[c]);
     }
   }
 };
 
+/// Adds the shares of each segment. On a host, one index is a value. A device has the loops of device_loops.hpp, in
+/// which a segment is a sample, a share a pixel and a value a channel.
 template <class Exec>
 struct AddShares {
-  Index shares, values;
+  Rows rows;
   Array<const double, Exec> partial;
-  Array<double, Exec> sums;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index segment = i / values, value = i % values;
+  Array<double, Exec> total;
+
+  void operator()(const Index i) const {
+    const Index segment = i / rows.channels, value = i % rows.channels;
     double sum = 0;
-    for (Index s = 0; s < shares; ++s) sum += partial((segment * shares + s) * values + value);
-    sums(i) = sum;
+    for (Index s = 0; s < rows.width; ++s) sum += partial((segment * rows.width + s) * rows.channels + value);
+    total(i) = sum;
+  }
+
+  using Element = double;
+  struct Constants {};
+  template <int N>
+  using Values = Pack<double, N>;
+  static constexpr int sums = 1, tensors = 1;
+  static constexpr Index most_lanes = 8;  ///< few values: rather many threads for each
+  Shares shares{rows.samples, 1, 1};
+
+  KOKKOS_FUNCTION Constants constants(Index) const { return {}; }
+  template <int N>
+  KOKKOS_FUNCTION Values<N> read(const PixelPlace& p, Index c) const {
+    return load_pack<N>(&partial((p.n * rows.width + p.w) * rows.channels + c));
+  }
+  template <int N>
+  KOKKOS_FUNCTION void add(const Values<N>& v, const Constants (&)[N], double (&sum)[1][N]) const {
+    for (int j = 0; j < N; ++j) sum[0][j] += v.value[j];
+  }
+  KOKKOS_FUNCTION void store(Index segment, Index, Index value, double sum) const {
+    total(segment * rows.channels + value) = sum;
   }
 };
 
 template <class Exec>
 void add_shares(const Exec& exec, const Shares& shares, Index values, const InArray<double, Exec>& partial,
                 const Array<double, Exec>& sums) {
-  Kokkos::parallel_for("aloni::nn::add_shares", Range<Exec>(exec, 0, shares.segments * values),
-                       AddShares<Exec>{shares.shares, values, partial, sums});
+  constexpr auto label = "aloni::nn::add_shares";
+  const AddShares<Exec> kernel{
+      .rows = {shares.segments, 1, 1, shares.shares, values}, .partial = partial, .total = sums};
+  if constexpr (runs_on_host<Exec>) {
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, shares.segments * values), kernel);
+  } else {
+    sum_channels_of_shares<1>(exec, label, kernel);
+  }
 }
 
 /// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 ·

@@ -103,9 +103,10 @@ void LayerPlanner::prepare_statistics() {
     sums_ = add("_sums", 2 * channels);
     statistics_ = add("_statistics", 2 * channels);
     const Index rows = mine.extent(Dim::sample) * mine.extent(Dim::depth) * mine.extent(Dim::height);
+    const Index partial_sums = local::partial_sums(rows, channels, builder_.machine().on_host);
     // Two buffers: one would be in use from the forward to the backward pass.
-    partial_ = add("_partial_sums", local::partial_sums(rows, channels));
-    gradient_partial_ = add("_gradient_partial_sums", local::partial_sums(rows, channels));
+    partial_ = add("_partial_sums", partial_sums);
+    gradient_partial_ = add("_gradient_partial_sums", partial_sums);
     running_ = builder_.add({.name = description_.name + "_running",
                              .role = BufferRole::parameters,
                              .type = ElementType::float64,
@@ -532,10 +533,11 @@ void LayerPlanner::add_add_forward() {
   builder_.add("", std::move(work), std::move(reads), {{buffers_.y, work_}});
 }
 
+/// Most dx are dy itself. The others are copies, for layers that write their dy.
 void LayerPlanner::add_add_backward() {
   for (const BufferId d : buffers_.dx) {
-    if (d == no_buffer || builder_[d].owned.empty()) continue;
     const BufferId dy = buffers_.dy;
+    if (d == no_buffer || d == dy || builder_[d].owned.empty()) continue;
     builder_.add("", PointwiseWork{PointwiseFunction::copy, {{dy, builder_[dy].owned}}, {d, builder_[d].owned}},
                  {owned(dy)}, {owned(d)});
   }

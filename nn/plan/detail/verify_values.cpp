@@ -61,6 +61,7 @@ class Values : History {
     }
     check_results();
     check_unread();
+    check_passed_gradients();
   }
 
  private:
@@ -182,6 +183,20 @@ class Values : History {
     const auto& readers = layers_.readers_of(source);
     return std::ranges::find(readers, layer) != readers.end();
   }
+  /// Whether the backward pass of `layer` writes a summand of the gradient of the output of `source`: it reads that
+  /// output, or a sum of which the output is an input.
+  bool passes_gradient_to(int layer, int source) const {
+    return std::ranges::any_of(layers_.readers_of(source), [&](int reader) {
+      return reader == layer || (passes_gradient_on(reader) && passes_gradient_to(layer, reader));
+    });
+  }
+  bool passes_gradient_on(int layer) const {
+    return layers_.layers[static_cast<std::size_t>(layer)].passes_gradient_on;
+  }
+  /// Whether the loss writes the gradient of the layer's output.
+  bool is_last(int layer) const {
+    return layer == last_layer() || (passes_gradient_on(last_layer()) && passes_gradient_to(last_layer(), layer));
+  }
   int last_layer() const { return static_cast<int>(layers_.layers.size()) - 1; }
 
   /// A node of layer j reads activations of the layer's inputs and its own, and gradients of its readers, its own, and
@@ -200,7 +215,8 @@ class Values : History {
       return;
     }
     const bool activation = role == BufferRole::activation || role == BufferRole::ghosts || role == BufferRole::input;
-    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && layer_of_dy(reader) != last_layer())
+    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && !is_last(layer_of_dy(reader)) &&
+        !is_sum_of_gradients(reader))
       refuse(plan_, &reader, "reads the gradient of the output before the last layer has replaced it");
     if (c.writer == initial || (!activation && role != BufferRole::gradient)) return;
     const PlanNode& writer = node(c.writer);
@@ -217,11 +233,13 @@ class Values : History {
     }
     if (!right && j >= 0 && reader.phase == StepPhase::backward) {
       const int mine = layer_of_dy(reader);
-      right = writer.phase == StepPhase::loss ? mine == last_layer()
-                                              : reads_output_of(w, mine) && writer.phase == StepPhase::backward;
+      const auto gets_gradient_of_writer = [&](int layer) {
+        return writer.phase == StepPhase::loss ? is_last(layer)
+                                               : passes_gradient_to(w, layer) && writer.phase == StepPhase::backward;
+      };
+      right = gets_gradient_of_writer(mine);
       for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
-        right = right || (writer.phase == StepPhase::backward && reads_output_of(w, input.source) &&
-                          is_sum_of_gradients(reader));
+        right = right || (gets_gradient_of_writer(input.source) && is_sum_of_gradients(reader));
     }
     if (!right) {
       refuse(plan_, &reader,
@@ -275,6 +293,41 @@ class Values : History {
     }
   }
 
+  /// The gradient of a sum reaches each of its inputs once: as their dy in the same memory, or in a node that copies or
+  /// adds it. Inputs of another distribution get it in transfers (verify_messages.hpp).
+  void check_passed_gradients() const {
+    std::map<std::pair<BufferId, int>, int> times;  // how often sums with this dy read the output of this layer
+    for (int i = 0; i <= last_layer() && !plan_.gradients.empty(); ++i) {
+      const BufferId dy = plan_.gradients[static_cast<std::size_t>(i)];
+      if (!passes_gradient_on(i) || dy == no_buffer || buffer(dy).owned.empty()) continue;
+      for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(i)].inputs)
+        if (layers_.output_of(input.source) == input.distribution) ++times[{dy, input.source}];
+    }
+    for (const auto& [sum, number] : times) check_passed_gradient(sum.first, sum.second, number);
+  }
+  void check_passed_gradient(BufferId dy, int source, int number) const {
+    const BufferId to = source < 0 ? plan_.input_gradient : plan_.gradients[static_cast<std::size_t>(source)];
+    if (to == no_buffer || (to == dy && passes_gradient_on(source))) return;
+    const auto touches = [](const std::vector<PlanRegion>& regions, BufferId b) {
+      return std::ranges::find(regions, b, &PlanRegion::buffer) != regions.end();
+    };
+    const auto passes_on = [&](const PlanNode& n) {
+      const auto* work = std::get_if<PointwiseWork>(&n.work);
+      return work && (work->function == PointwiseFunction::copy || work->function == PointwiseFunction::add) &&
+             n.phase == StepPhase::backward && n.repeats < 0 && touches(n.reads, dy) && touches(n.writes, to);
+    };
+    const auto reads_as_own = [&](const PlanNode& n) {
+      return n.phase == StepPhase::backward && layer_of_dy(n) == source && touches(n.reads, dy);
+    };
+    const std::string& name = buffer(dy).name;
+    if (to == dy && std::ranges::none_of(plan_.nodes, reads_as_own))
+      refuse(plan_, nullptr, "no node of layer " + std::to_string(source) + " reads " + name + ", its gradient");
+    if (const auto found = std::ranges::count_if(plan_.nodes, passes_on); to != dy && found != number)
+      refuse(plan_, nullptr,
+             "the gradient of a sum, " + name + ", is added " + std::to_string(found) + " times to " + buffer(to).name +
+                 ", and that layer is " + std::to_string(number) + " times in the sum");
+  }
+
   static bool is_halo_exchange(const PlanNode& n) {
     const auto* transfer = std::get_if<TransferWork>(&n.work);
     return transfer && !transfer->items.empty() && transfer->items[0].source == transfer->items[0].destination;
@@ -282,6 +335,9 @@ class Values : History {
   /// Whether the backward pass visits the layer; for -1, whether the gradient of the input is computed.
   bool wants_gradient(int layer) const {
     if (layer < 0) return plan_.input_gradient != no_buffer;
+    if (passes_gradient_on(layer))
+      return std::ranges::any_of(layers_.layers[static_cast<std::size_t>(layer)].inputs,
+                                 [&](const LayerInput& input) { return wants_gradient(input.source); });
     return std::ranges::any_of(plan_.nodes, [&](const PlanNode& n) {
       return n.layer == layer && n.phase == StepPhase::backward && n.repeats < 0 &&
              !std::holds_alternative<ReductionWork>(n.work);

@@ -1,0 +1,108 @@
+// Gradients of sums and of tensors with two readers, without copies: the plans of the backward pass.
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/operation.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/plan/verify.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn {
+namespace test_summed_gradients {
+
+/// The plan of rank 0 of a training step, when those of all ranks are right.
+StepPlan plan_of(const NetworkDescription& net, const std::string& split, int ranks) {
+  const auto splits = resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks);
+  const NetworkPlan layers = plan_network(net, splits, ranks, 4);
+  std::vector<StepPlan> plans;
+  for (int r = 0; r < ranks; ++r)
+    plans.push_back(plan_step(net, layers, r, StepKind::training, machine_of_nodes(ranks, 1), {}));
+  verify(layers, plans);
+  return plans[0];
+}
+
+/// The nodes of the backward pass with this function, by label.
+std::vector<std::string> backward(const StepPlan& plan, PointwiseFunction function) {
+  std::vector<std::string> labels;
+  for (const PlanNode& n : plan.nodes) {
+    const auto* work = std::get_if<PointwiseWork>(&n.work);
+    if (work && work->function == function && n.phase == StepPhase::backward) labels.push_back(n.label);
+  }
+  return labels;
+}
+
+NetworkDescription net_of(std::vector<LayerDescription> layers) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {8, 8}, 3);
+  net.layers = std::move(layers);
+  net.layers.push_back({"flatten", Flatten{}, {net.layers.back().name}});
+  net.layers.push_back({"dense", Dense{5}, {"flatten"}});
+  return net;
+}
+LayerDescription conv(const std::string& name, const std::string& input) {
+  return {name, Convolution{4, square_window(2, 3, 1, 1)}, {input}};
+}
+
+TEST(SummedGradients, ResNetsCopyNone) {
+  for (const char* model : {"resnet18", "resnet50"}) {
+    NetworkDescription net = make_model(model);
+    net.input = views::make_extents(1, {64, 64}, 3);
+    const auto blocks = static_cast<std::size_t>(std::ranges::count_if(
+        net.layers, [](const LayerDescription& l) { return std::holds_alternative<Add>(l.operation); }));
+    for (const auto& [split, ranks] : {std::pair{"n1", 1}, {"n2", 2}, {"h2w2", 4}}) {
+      const StepPlan plan = plan_of(net, split, ranks);
+      EXPECT_TRUE(backward(plan, PointwiseFunction::copy).empty()) << model << " " << split;
+      // Two readers: the input of each block.
+      EXPECT_EQ(backward(plan, PointwiseFunction::add).size(), blocks) << model << " " << split;
+    }
+  }
+}
+
+TEST(SummedGradients, ReachTheInputsOfASumInOneMemory) {
+  const StepPlan plan = plan_of(net_of({conv("a", "input"),
+                                        {"norm", BatchNorm{}, {"a"}},
+                                        conv("b", "norm"),
+                                        {"norm_b", BatchNorm{}, {"b"}},
+                                        conv("c", "a"),
+                                        {"sum", Add{}, {"norm_b", "c"}},
+                                        {"relu", Relu{}, {"sum"}}}),
+                                "n1", 1);
+  const BufferId dy = plan.gradients[5];
+  EXPECT_EQ(plan.gradients[3], dy);
+  EXPECT_EQ(plan.gradients[4], dy);
+  EXPECT_EQ(plan.gradients[6], dy);  // the ReLU computes in place
+  EXPECT_NE(plan.gradients[2], dy);
+  EXPECT_EQ(backward(plan, PointwiseFunction::copy), std::vector<std::string>{"backward flatten"});
+}
+
+// The ReLU writes its dx where its dy was, and the convolution still reads the gradient of the sum.
+TEST(SummedGradients, ALayerThatReplacesItsGradientGetsACopy) {
+  const StepPlan plan = plan_of(
+      net_of(
+          {conv("a", "input"), conv("b", "a"), {"relu", Relu{}, {"b"}}, conv("c", "a"), {"sum", Add{}, {"relu", "c"}}}),
+      "n1", 1);
+  EXPECT_NE(plan.gradients[2], plan.gradients[4]);
+  EXPECT_EQ(plan.gradients[3], plan.gradients[4]);
+  EXPECT_EQ(backward(plan, PointwiseFunction::copy), (std::vector<std::string>{"backward flatten", "backward sum"}));
+}
+
+// c writes the gradient of a, and that of the sum is added. The first summand of three is copied.
+TEST(SummedGradients, TheFirstOfTwoSummandsWaits) {
+  const auto labels = [](const std::string& third, PointwiseFunction function) {
+    return backward(
+        plan_of(net_of({conv("a", "input"), conv("c", "a"), conv("d", third), {"sum", Add{}, {"a", "d"}}}), "n1", 1),
+        function);
+  };
+  EXPECT_EQ(labels("c", PointwiseFunction::copy), std::vector<std::string>{"backward flatten"});
+  EXPECT_EQ(labels("c", PointwiseFunction::add), std::vector<std::string>{"backward c: summand"});
+}
+
+}  // namespace test_summed_gradients
+}  // namespace aloni::nn
