@@ -183,19 +183,23 @@ class Values : History {
     const auto& readers = layers_.readers_of(source);
     return std::ranges::find(readers, layer) != readers.end();
   }
-  /// Whether the backward pass of `layer` writes a summand of the gradient of the output of `source`: it reads that
-  /// output, or a sum of which the output is an input.
-  bool passes_gradient_to(int layer, int source) const {
-    return std::ranges::any_of(layers_.readers_of(source), [&](int reader) {
-      return reader == layer || (passes_gradient_on(reader) && passes_gradient_to(layer, reader));
-    });
+  /// The layers whose gradient a node of the backward pass may find in the buffer dy: its own, for a sum of gradients
+  /// those of which its layer reads the outputs, and behind these the sums (Add) that have the same dy.
+  std::vector<int> layers_of_gradient(const PlanNode& reader, BufferId dy) const {
+    std::vector<int> found{layer_of_dy(reader)};
+    if (is_sum_of_gradients(reader))
+      for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(reader.layer)].inputs)
+        found.push_back(input.source);
+    for (std::size_t k = 0; k < found.size(); ++k) {
+      for (const int sum : layers_.readers_of(found[k])) {
+        const bool has_same = passes_gradient_on(sum) && plan_.gradients[static_cast<std::size_t>(sum)] == dy;
+        if (has_same && std::ranges::find(found, sum) == found.end()) found.push_back(sum);
+      }
+    }
+    return found;
   }
   bool passes_gradient_on(int layer) const {
     return layers_.layers[static_cast<std::size_t>(layer)].passes_gradient_on;
-  }
-  /// Whether the loss writes the gradient of the layer's output.
-  bool is_last(int layer) const {
-    return layer == last_layer() || (passes_gradient_on(last_layer()) && passes_gradient_to(last_layer(), layer));
   }
   int last_layer() const { return static_cast<int>(layers_.layers.size()) - 1; }
 
@@ -215,12 +219,15 @@ class Values : History {
       return;
     }
     const bool activation = role == BufferRole::activation || role == BufferRole::ghosts || role == BufferRole::input;
-    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && !is_last(layer_of_dy(reader)) &&
-        !is_sum_of_gradients(reader))
+    const int j = reader.layer;
+    std::vector<int> sources;
+    if (j >= 0 && reader.phase == StepPhase::backward) sources = layers_of_gradient(reader, plan_.root(r.buffer));
+    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient &&
+        std::ranges::find(sources, last_layer()) == sources.end())
       refuse(plan_, &reader, "reads the gradient of the output before the last layer has replaced it");
     if (c.writer == initial || (!activation && role != BufferRole::gradient)) return;
     const PlanNode& writer = node(c.writer);
-    const int j = reader.layer, w = writer.layer;
+    const int w = writer.layer;
     bool right = w == j;
     if (activation && buffer(r.buffer).role != BufferRole::gradient) {
       if (reader.phase == StepPhase::loss) {
@@ -231,16 +238,11 @@ class Values : History {
         // Copies with ghosts of dy belong to the reader itself.
       }
     }
-    if (!right && j >= 0 && reader.phase == StepPhase::backward) {
-      const int mine = layer_of_dy(reader);
-      const auto gets_gradient_of_writer = [&](int layer) {
-        return writer.phase == StepPhase::loss ? is_last(layer)
-                                               : passes_gradient_to(w, layer) && writer.phase == StepPhase::backward;
-      };
-      right = gets_gradient_of_writer(mine);
-      for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
-        right = right || (gets_gradient_of_writer(input.source) && is_sum_of_gradients(reader));
-    }
+    right = right || std::ranges::any_of(sources, [&](int source) {
+              return writer.phase == StepPhase::loss
+                         ? source == last_layer()
+                         : writer.phase == StepPhase::backward && reads_output_of(w, source);
+            });
     if (!right) {
       refuse(plan_, &reader,
              "reads " + buffer(r.buffer).name + " " + views::to_string(intersect(c.box, r.box)) +
