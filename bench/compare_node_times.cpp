@@ -126,15 +126,20 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
   std::map<std::string, std::size_t> measured_at;  // by key: number of steps before
   std::vector<double> alone(plan.nodes.size(), 0.0);
   const std::int64_t start = trace_now();
-  for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
-    const nn::PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
-    if (node.kind() != nn::NodeKind::kernel) continue;
-    const std::string key = model::kernel_of(plan, node).key;
-    // Plans of ranks may differ: every rank measures whenever one of them does.
-    const bool known = comm.all_reduce(std::int64_t{table.contains(key) ? 1 : 0}, comm::Reduction::min) == 1;
-    if (!known && table.size() % static_cast<std::size_t>(group) == 0) run_steps(steps);
-    if (!known) measured_at.emplace(key, whole.size());
-    if (!known) table.emplace(key, nn::measure_node<float, Exec>(comm, queue, plan, layout, n, machine));
+  std::vector<int> kernels;
+  for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n)
+    if (plan.nodes[static_cast<std::size_t>(n)].kind() == nn::NodeKind::kernel) kernels.push_back(n);
+  // Plans of ranks may differ: every rank measures whenever one of them does, a rank without more kernels its last one.
+  const auto longest = comm.all_reduce(static_cast<std::int64_t>(kernels.size()), comm::Reduction::max);
+  int measured = 0;
+  for (std::int64_t k = 0; k < longest; ++k) {
+    const int n = kernels.at(std::min(static_cast<std::size_t>(k), kernels.size() - 1));
+    const std::string key = model::kernel_of(plan, plan.nodes[static_cast<std::size_t>(n)]).key;
+    if (comm.all_reduce(std::int64_t{table.contains(key) ? 1 : 0}, comm::Reduction::min) == 0) {
+      if (measured++ % group == 0) run_steps(steps);
+      measured_at.emplace(key, whole.size());
+      table.emplace(key, nn::measure_node<float, Exec>(comm, queue, plan, layout, n, machine));
+    }
     alone[static_cast<std::size_t>(n)] = table.at(key).seconds;
   }
   run_steps(steps);
