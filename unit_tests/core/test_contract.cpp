@@ -241,6 +241,29 @@ TEST_F(Contracts, OrdersMayDifferBetweenCommunicatorsAndMessagesThatAreNotWaited
   }
 }
 
+// Rank 0 has sent its message, but rank 1 does not have it for longer than the pause before ranks compare their notes.
+TEST_F(Contracts, AMessageThatIsOnItsWayForLongHasBeenSent) {
+  if (size != 2) GTEST_SKIP() << "concerns two ranks";
+  const Faults late{.seed = 3, .delay = 0.5, .longest_delay = 20'000'000};
+  const Communicator same = from_mpi(MPI_COMM_WORLD, {.shared_memory = false, .faults = late}).split(0, rank);
+  int late_messages = 0;
+  for (int i = 0; late_messages < 2 && i < 100; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    if (rank == 0) {
+      const Request sent = same.send(std::span<const int>(&i, 1), 1, 3);
+      same.wait(same.receive(std::span(&late_messages, 1), 1, 3));
+      same.wait(sent);
+    } else {
+      int received = 0;
+      same.wait(same.receive(std::span(&received, 1), 0, 3));
+      EXPECT_EQ(received, i);
+      if (std::chrono::steady_clock::now() - start > 450ms) ++late_messages;
+      same.wait(same.send(std::span<const int>(&late_messages, 1), 0, 3));
+    }
+  }
+  EXPECT_EQ(late_messages, 2);
+}
+
 // --- transfers ---
 
 constexpr ElementType floats_only[] = {ElementType::float32};

@@ -862,7 +862,7 @@ bool Engine::not_started(const MessageKey& key, int peer) {
   if (!c || c->fused_next.kind == OperationKind::all_reduce) return false;
   if (key.index == mail_head_index || key.index == mail_data_index) return false;
   if (key.index == message_index) {
-    const std::uint32_t* const sent = c->numbers.find(peer, {key.context, key.operation, 1, 0});
+    const std::uint32_t* const sent = c->numbers.find(peer, {0, key.operation, 1, 0});  // as in next_number()
     return (sent ? *sent : 0) <= key.part;
   }
   if (key.index == transfer_index) {
