@@ -274,15 +274,17 @@ struct Maker {
     number("kind", static_cast<Index>(w.kind));
     number("stage", static_cast<Index>(w.stage));
     flag("relu", w.relu);
+    flag("summand", w.summand != nn::no_buffer);
+    flag("sum_relu", w.sum_relu);
     flag("trains", w.trains);
     flag("splits_cells", w.splits_cells);
     number("groups", w.groups);
     const double channels = real(w.region.extent(views::Dim::channel));
     std::vector<double> features{static_cast<double>(w.kind)};
     append_category(features, static_cast<int>(w.stage), normalisation_stages);
-    features.insert(features.end(),
-                    {w.relu ? 1.0 : 0.0, w.trains ? 1.0 : 0.0, channels, filled(w.region.extent(views::Dim::channel)),
-                     number_of(w.region) / std::max(1.0, channels)});
+    features.insert(features.end(), {(w.relu || w.sum_relu ? 1.0 : 0.0) + (w.summand != nn::no_buffer ? 2.0 : 0.0),
+                                     w.trains ? 1.0 : 0.0, channels, filled(w.region.extent(views::Dim::channel)),
+                                     number_of(w.region) / std::max(1.0, channels)});
     visit(KernelKind::normalisation, type(w.x), std::move(features), flops());
   }
   void add(const nn::DenseWork& w) {

@@ -81,7 +81,8 @@ Drawn draw(Draws draws) {
       {"relu"});
   add("relu1", Relu{}, {"conv2"});
   add("point", Convolution{.filters = filters, .window = square_window(2, 1)}, {"relu1"});
-  add("sum", Add{}, {"relu", "point"});
+  add("bn2", BatchNorm{}, {"point"});
+  add("sum", Add{}, {"relu", "bn2"});
   add("relu2", Relu{}, {"sum"});
   const auto halved = [&](Index extent) { return (extent - 1) / stride + 1; };
   const Index rows = halved(height), columns = halved(width);

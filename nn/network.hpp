@@ -89,7 +89,8 @@ struct NetworkOptions {
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.
   bool fuse_inference = true;
-  /// A batch normalisation also computes the ReLU that follows it, and its gradient.
+  /// A batch normalisation also computes the ReLU that follows it, and its gradient; or the sum (Add) that follows it,
+  /// with the ReLU behind that. In 16-bit types this sum is rounded once instead of twice.
   bool fuse_batch_norm = true;
   /// Above 0: each step runs in a random allowed order drawn from this seed, and memory starts as NaN. Tests use it to
   /// find accesses that layers did not declare.

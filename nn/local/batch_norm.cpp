@@ -122,7 +122,8 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
                         InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
-                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu) {
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu,
+                        InTensor<T, Exec> summand) {
   constexpr auto operation = "aloni::nn::local::batch_norm_forward";
   const detail::Rows rows = detail::rows_of(y);
   detail::check_same_extents(operation, "x", x, y);
@@ -133,10 +134,13 @@ void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, E
   using Real = parameter_type_t<T>;
   const detail::ChannelArrays<T, Exec> channels{mean, inv_std, gamma, beta};
   constexpr auto label = "aloni::nn::batch_norm_forward";
-  if (relu)
-    detail::for_each_normalised<detail::BatchNormValue<Real, true>, T, Exec>(exec, label, channels, x, {}, y);
-  else
-    detail::for_each_normalised<detail::BatchNormValue<Real, false>, T, Exec>(exec, label, channels, x, {}, y);
+  const auto run = [&]<class Function>(const Function&) {
+    detail::for_each_normalised<Function, T, Exec>(exec, label, channels, x, summand, y);
+  };
+  if (summand.data() == nullptr || summand.size() == 0)
+    return relu ? run(detail::BatchNormValue<Real, true>()) : run(detail::BatchNormValue<Real, false>());
+  detail::check_same_extents(operation, "summand", summand, y);
+  relu ? run(detail::BatchNormSum<Real, true>()) : run(detail::BatchNormSum<Real, false>());
 }
 
 template <class T, class Exec>
@@ -192,7 +196,8 @@ ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
   template class BatchNormReduction<T, Exec>;                                                                 \
   template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,            \
                                             InArray<double, Exec>, InArray<parameter_type_t<T>, Exec>,        \
-                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>, bool);       \
+                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>, bool,        \
+                                            InTensor<T, Exec>);                                               \
   template void batch_norm_backward<T, Exec>(                                                                 \
       const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>, InArray<double, Exec>, \
       InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>, InArray<parameter_type_t<T>, Exec>);

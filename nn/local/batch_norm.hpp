@@ -61,11 +61,13 @@ template <class Exec>
 void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> running_variance,
                         OutArray<double, Exec> inv_std);
 
-/// y = (x - mean) × inv_std × gamma + beta, with `relu` max(0, y). y may be x. Computed in the type of the parameters.
+/// y = (x - mean) × inv_std × gamma + beta, plus `summand` if it has memory, and with `relu` max(0, y). y may be x.
+/// Computed in the type of the parameters. A summand has the extents of y.
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
                         InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
-                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu = false);
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu = false,
+                        InTensor<T, Exec> summand = {});
 
 /// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients. T is the type of the parameters.
 template <class T, class Exec>

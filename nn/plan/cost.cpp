@@ -87,6 +87,7 @@ double flops(const NormalisationWork& w) {
   constexpr double sums = 3, normalise = 2, scale = 2, gradient_sums = normalise + 3, gradient = normalise + 5;
   // A ReLU takes 1 more. Its gradient computes y again, for its sign.
   const double relu = w.relu ? 1 : 0, sign = w.relu ? scale + relu : 0;
+  const double sum = (w.summand != no_buffer ? 1 : 0) + (w.sum_relu ? 1 : 0);
   const double n = number_of(w.region);
   const bool is_layer = w.kind == NormalisationKind::layer, finds_own_sums = is_layer && !w.splits_cells;
   switch (w.stage) {
@@ -95,7 +96,7 @@ double flops(const NormalisationWork& w) {
     case NormalisationStage::squares:
       return sums * n;
     case NormalisationStage::forward:
-      return (normalise + scale + relu + (finds_own_sums ? sums : 0)) * n;
+      return (normalise + scale + relu + sum + (finds_own_sums ? sums : 0)) * n;
     case NormalisationStage::gradient_sums:
       return (gradient_sums + sign) * n;
     case NormalisationStage::scale_gradients:  // group normalisation adds sums that it has

@@ -192,6 +192,7 @@ class StepPlanner {
   Box box_of_output(int i) const {
     const Box owned = layers_.output_of(i).owned(rank());
     if (const int relu = rectifier_of(i); relu >= 0) return box_of_output(relu);
+    if (const int sum = sum_of(i); sum >= 0) return box_of_output(sum);
     if (i >= 0 && !layer(i).recomputed.empty()) return layer(i).forward_work(rank());
     const bool ghosts = i < 0 ? layers_.input_has_ghosts : layer(i).output_has_ghosts;
     return ghosts ? hull(owned, layer(layers_.readers_of(i)[0]).input_needed(rank())) : owned;
@@ -217,6 +218,34 @@ class StepPlanner {
     if (i < 0 || i == size() - 1) return -1;
     const auto& readers = layers_.readers_of(i);
     return readers.size() == 1 && is_rectifier(readers[0]) ? readers[0] : -1;
+  }
+
+  /// The sum (Add) that the layer, a batch normalisation, computes too; -1: none. Both then have one y. The other
+  /// summand is there before the normalisation.
+  int sum_of(int i) const {
+    if (i < 0 || i == size() - 1 || !options_.fuse_batch_norm || !std::holds_alternative<BatchNorm>(operation(i)))
+      return -1;
+    const auto& readers = layers_.readers_of(i);
+    if (readers.size() != 1 || !std::holds_alternative<Add>(operation(readers[0]))) return -1;
+    const auto is_at_hand = [&](const LayerInput& in) {
+      return in.mode == InputMode::shared && same_distribution(in) && in.source <= i;
+    };
+    const LayerPlan& sum = layer(readers[0]);
+    const bool fits = sum.inputs.size() == 2 && sum.recomputed.empty() && std::ranges::all_of(sum.inputs, is_at_hand);
+    return fits ? readers[0] : -1;
+  }
+  /// The batch normalisation that computes the sum i; -1: none.
+  int normalisation_of_sum(int i) const {
+    if (i < 0 || !std::holds_alternative<Add>(operation(i))) return -1;
+    for (const LayerInput& in : layer(i).inputs)
+      if (sum_of(in.source) == i) return in.source;
+    return -1;
+  }
+  /// Whether the layer is a ReLU in place of a sum that a batch normalisation computes: it computes both. The gradient
+  /// of this ReLU is a node of its own.
+  bool rectifies_sum(int i) const {
+    return std::holds_alternative<Relu>(operation(i)) && computes_in_place(i) &&
+           normalisation_of_sum(layer(i).inputs[0].source) >= 0 && layer(i).recomputed.empty();
   }
 
   /// Whether the layer's output is its input, in the same memory. Training and inference have one output of the
@@ -264,7 +293,9 @@ class StepPlanner {
         edge.x =
             add(edge_name(i, "_x", edge), BufferRole::ghosts, intersect(layer(i).input.owned(rank()), needed), needed);
       }
-      n.y = computes_in_place(i) || passes_input_on(i)
+      const int norm = normalisation_of_sum(i);
+      n.y = norm >= 0 ? node(norm).y
+            : computes_in_place(i) || passes_input_on(i)
                 ? n.inputs[0].x
                 : add(name_of(i) + "_y", BufferRole::activation, layer(i).output.owned(rank()), box_of_output(i));
       if (concatenates(i))
@@ -504,6 +535,11 @@ class StepPlanner {
       b.dx.push_back(edge.dx);
     }
     b.holds_relu = rectifier_of(i) >= 0;
+    if (const int sum = sum_of(i); sum >= 0) {
+      const auto& inputs = node(sum).inputs;
+      b.summand = inputs[inputs[0].plan.source == i ? 1 : 0].x;
+      b.holds_sum_relu = sum < size() - 1 && rectifies_sum(layers_.readers_of(sum)[0]);
+    }
     n.other = std::make_unique<LayerPlanner>(builder_, description(i), layer(i), i, std::move(b));
   }
 
@@ -515,6 +551,7 @@ class StepPlanner {
     nodes.y = node(i).y;
     nodes.wants_gradient = trains() && wants_gradient(i);
     if (is_fused(i) || is_rectifier(i) || passes_input_on(i)) return;
+    if (normalisation_of_sum(i) >= 0 || rectifies_sum(i)) return;
     for (Edge& edge : node(i).inputs) {
       nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
       if (!edge.fetch) continue;

@@ -34,7 +34,9 @@ struct StepOptions {
   bool split_parameters = true;
   bool input_gradient = false;  ///< the gradient of the network's input is computed too
   bool fuse_inference = true;   ///< in inference a convolution also computes the ReLU that follows it
-  bool fuse_batch_norm = true;  ///< a batch normalisation also computes the ReLU that follows it, and its gradient
+  /// A batch normalisation also computes the ReLU that follows it, and its gradient; or the sum (Add) that follows it,
+  /// with the ReLU behind that.
+  bool fuse_batch_norm = true;
   GradientSums sums = GradientSums::beside_backward;
   bool update = true;  ///< StepKind::training ends with the update of the parameters
   OptimiserKind optimiser = OptimiserKind::sgd;

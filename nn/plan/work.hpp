@@ -130,6 +130,8 @@ struct NormalisationWork {
   int layer = 0;
   /// Batch normalisation: y = max(0, …), the output of the ReLU that follows, and dy is the gradient of that output.
   bool relu = false;
+  /// Batch normalisation, forward: y = max(0, …), the output of the ReLU behind the sum with `summand`.
+  bool sum_relu = false;
   bool trains = true;           ///< false: batch normalisation by running statistics
   bool updates_running = true;  ///< false: batch normalisation in a node that repeats another one
   /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.
@@ -144,6 +146,7 @@ struct NormalisationWork {
   bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
   views::Box region = {};  ///< of x, y, dx and dy
   BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
+  BufferId summand = no_buffer;  ///< batch normalisation, forward: y is the sum (Add) that follows, of this and itself
   BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
   BufferId sums = no_buffer;        ///< that the stage writes or reads
   BufferId squares = no_buffer;     ///< that the stage `squares` writes

@@ -145,7 +145,7 @@ namespace {
 template <class T, class Exec>
 struct NormalisationViews {
   using Parameter = parameter_type_t<T>;
-  views::LocalView<T, typename Exec::memory_space> x, y, dx, dy;
+  views::LocalView<T, typename Exec::memory_space> x, y, dx, dy, summand;
   Kokkos::View<Parameter*, typename Exec::memory_space> gamma, beta;    // of the rank's channels
   Kokkos::View<Parameter*, typename Exec::memory_space> dgamma, dbeta;  // of the rank's channels
   Kokkos::View<Parameter*, typename Exec::memory_space> all_dgamma, all_dbeta;
@@ -173,6 +173,7 @@ Views Binder<T, Exec>::views_of(const StepPlan& plan, const NormalisationWork& w
   v.y = tensor(work.y);
   v.dx = tensor(work.dx);
   v.dy = tensor(work.dy);
+  v.summand = tensor(work.summand);
   v.counts = work.counts;
   const Normalisation& n = normalisation(plan, work);
   v.gamma = work.gamma == no_buffer ? n.ones : channels(plan, work.gamma, work.region);
@@ -221,8 +222,8 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
     case NormalisationStage::statistics:
       return [v, reduction](const Exec& exec) { reduction->statistics(exec, v.x, v.sums); };
     case NormalisationStage::forward:
-      return [v, count, relu = work.relu, trains = work.trains, empty = work.region.empty(), epsilon = work.epsilon,
-              momentum = work.momentum](const Exec& exec) {
+      return [v, count, relu = work.relu || work.sum_relu, trains = work.trains, empty = work.region.empty(),
+              epsilon = work.epsilon, momentum = work.momentum](const Exec& exec) {
         if (trains) {
           local::batch_norm_finish<Exec>(exec, count, {epsilon, momentum}, v.sums, v.mean, v.inv_std, v.running_mean,
                                          v.running_variance);
@@ -231,7 +232,7 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
         }
         if (empty) return;
         local::batch_norm_forward<T, Exec>(exec, v.x, trains ? v.mean : v.running_mean, v.inv_std, v.gamma, v.beta, v.y,
-                                           relu);
+                                           relu, v.summand);
       };
     case NormalisationStage::gradient_sums:
       return [v, reduction, count, relu](const Exec& exec) {

@@ -16,14 +16,15 @@
 namespace aloni::nn {
 namespace test_summed_gradients {
 
-/// The plan of rank 0 of a training step, when those of all ranks are right.
+/// The plan of rank 0 of a training step. Those of all ranks are right.
 StepPlan plan_of(const NetworkDescription& net, const std::string& split, int ranks) {
   const auto splits = resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks);
   const NetworkPlan layers = plan_network(net, splits, ranks, 4);
   std::vector<StepPlan> plans;
   for (int r = 0; r < ranks; ++r)
     plans.push_back(plan_step(net, layers, r, StepKind::training, machine_of_nodes(ranks, 1), {}));
-  verify(layers, plans);
+  const auto fault = verify(layers, plans);
+  EXPECT_FALSE(fault) << fault->what;
   return plans[0];
 }
 
@@ -63,6 +64,68 @@ TEST(SummedGradients, ResNetsCopyNone) {
       EXPECT_EQ(backward(plan, PointwiseFunction::add).size(), blocks) << model << " " << split;
     }
   }
+}
+
+/// The labels of the nodes of the forward pass that belong to layers of this kind.
+template <class Layer>
+std::vector<std::string> forward(const NetworkDescription& net, const StepPlan& plan) {
+  std::vector<std::string> labels;
+  for (const PlanNode& n : plan.nodes)
+    if (n.layer >= 0 && n.phase == StepPhase::forward &&
+        std::holds_alternative<Layer>(net.layers[static_cast<std::size_t>(n.layer)].operation))
+      labels.push_back(n.label);
+  return labels;
+}
+
+TEST(SummedActivations, AreComputedByTheNormalisationBefore) {
+  NetworkDescription net = make_model("resnet50");
+  net.input = views::make_extents(1, {64, 64}, 3);
+  for (const auto& [split, ranks] : {std::pair{"n1", 1}, {"n2", 2}, {"h2w2", 4}}) {
+    const StepPlan plan = plan_of(net, split, ranks);
+    EXPECT_TRUE(forward<Add>(net, plan).empty()) << split;
+    EXPECT_TRUE(forward<Relu>(net, plan).empty()) << split;
+    const auto with_summand = [](const PlanNode& n) {
+      const auto* norm = std::get_if<NormalisationWork>(&n.work);
+      return norm && norm->summand != no_buffer && norm->sum_relu;
+    };
+    EXPECT_EQ(std::ranges::count_if(plan.nodes, with_summand), 16) << split;  // of blocks
+  }
+}
+
+TEST(SummedActivations, AReluThatIsForgottenBehindASumIsRefused) {
+  const NetworkDescription net = net_of({conv("a", "input"),
+                                         conv("b", "a"),
+                                         {"norm", BatchNorm{}, {"b"}},
+                                         {"sum", Add{}, {"norm", "a"}},
+                                         {"relu", Relu{}, {"sum"}}});
+  const auto splits = resolve(Strategy::uniform(LayerSplit{}), net, 1);
+  const NetworkPlan layers = plan_network(net, splits, 1, 4);
+  std::vector<StepPlan> plans{plan_step(net, layers, 0, StepKind::training, machine_of_nodes(1, 1), {})};
+  ASSERT_FALSE(verify(layers, plans));
+  for (PlanNode& n : plans[0].nodes)
+    if (auto* norm = std::get_if<NormalisationWork>(&n.work)) norm->sum_relu = false;
+  const auto fault = verify(layers, plans);
+  ASSERT_TRUE(fault);
+  EXPECT_NE(fault->what.find("which another layer has overwritten"), std::string::npos) << fault->what;
+}
+
+TEST(SummedActivations, AreSumsOfTheirOwnWhereTheOtherSummandIsNotThere) {
+  const auto sums = [](std::vector<LayerDescription> layers) {
+    const NetworkDescription net = net_of(std::move(layers));
+    return forward<Add>(net, plan_of(net, "n1", 1)).size();
+  };
+  const LayerDescription norm{"norm", BatchNorm{}, {"b"}};
+  // The normalisation comes first; it has a second reader; there are three summands.
+  EXPECT_EQ(sums({conv("a", "input"), conv("b", "a"), norm, {"sum", Add{}, {"norm", "a"}}}), 0);
+  EXPECT_EQ(sums({conv("a", "input"), conv("b", "a"), norm, conv("c", "a"), {"sum", Add{}, {"norm", "c"}}}), 1);
+  EXPECT_EQ(sums({conv("a", "input"),
+                  conv("b", "a"),
+                  norm,
+                  {"sum", Add{}, {"a", "norm"}},
+                  conv("c", "norm"),
+                  {"all", Add{}, {"sum", "c"}}}),
+            2);
+  EXPECT_EQ(sums({conv("a", "input"), conv("b", "a"), norm, {"sum", Add{}, {"a", "b", "norm"}}}), 1);
 }
 
 TEST(SummedGradients, ReachTheInputsOfASumInOneMemory) {

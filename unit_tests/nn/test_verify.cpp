@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -550,6 +551,12 @@ std::map<std::string, Change> faults() {
   all["a gradient through a pointwise layer is dropped"] =
       drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::layer_gradient; });
   all["a sum is dropped"] = drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::add; });
+  all["a normalisation forgets the sum behind it"] = change<NormalisationWork>([](NormalisationWork& w, Dice&) {
+    if (w.summand == no_buffer || w.region.empty()) return false;
+    w.summand = no_buffer;
+    w.sum_relu = false;
+    return true;
+  });
   all["the gradient of a sum is added twice"] = [](Case& c, Dice& dice) {
     StepPlan& plan = any_plan(c, dice);
     std::vector<std::size_t> nodes;
@@ -1178,6 +1185,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a forward pointwise layer is dropped", missing},
       {"a gradient through a pointwise layer is dropped", missing},
       {"a sum is dropped", missing},
+      {"a normalisation forgets the sum behind it", missing},
       {"the gradient of a sum is added twice", {"the gradient of a sum, "}},
       {"a copy is dropped", missing},
       {"a dropout is dropped", missing},

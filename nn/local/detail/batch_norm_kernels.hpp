@@ -68,33 +68,44 @@ struct ChannelBlock {
   }
 };
 
+// Functions of an element of x, and of one of another tensor if `reads_other`.
+
 /// y from x.
 template <class Real, bool relu>
 struct BatchNormValue {
-  static constexpr bool reads_dy = false;
+  static constexpr bool reads_other = false;
   KOKKOS_FUNCTION static Real of(Real x, Real, const ChannelConstants<Real>& k) {
     const Real y = k.y(x);
+    return relu && y < 0 ? Real(0) : y;  // a NaN stays
+  }
+};
+/// y from x and the summand.
+template <class Real, bool relu>
+struct BatchNormSum {
+  static constexpr bool reads_other = true;
+  KOKKOS_FUNCTION static Real of(Real x, Real summand, const ChannelConstants<Real>& k) {
+    const Real y = k.y(x) + summand;
     return relu && y < 0 ? Real(0) : y;  // a NaN stays
   }
 };
 /// dx from x and dy.
 template <class Real, bool relu>
 struct BatchNormGradient {
-  static constexpr bool reads_dy = true;
+  static constexpr bool reads_other = true;
   KOKKOS_FUNCTION static Real of(Real x, Real dy, const ChannelConstants<Real>& k) {
     const Real g = relu && !(k.y(x) > 0) ? Real(0) : dy;
     return k.scale * (g - k.mean_dy - k.normal(x) * k.mean_dot);
   }
 };
 
-/// Computes each element of `result`, which may be x or dy.
+/// Computes each element of `result`, which may be x or the other tensor.
 template <class T, class Exec, class Function>
 struct EachNormalised {
   using Real = parameter_type_t<T>;
 
   Rows rows;
   ChannelArrays<T, Exec> channels;
-  Tensor<const T, Exec> x, dy;
+  Tensor<const T, Exec> x, other;
   Tensor<T, Exec> result;
   Index rows_per_index = 1;
 
@@ -106,21 +117,22 @@ struct EachNormalised {
   // On a device, as device_loops.hpp says.
   using Element = T;
   using Constants = ChannelConstants<Real>;
-  static constexpr int tensors = Function::reads_dy ? 2 : 1;
+  static constexpr int tensors = Function::reads_other ? 2 : 1;
   template <int N>
   struct Values {
-    Pack<T, N> x, dy;
+    Pack<T, N> x, other;
   };
   template <int N>
   bool has_packs() const {
-    return detail::has_packs<N>(x) && detail::has_packs<N>(result) && (!Function::reads_dy || detail::has_packs<N>(dy));
+    return detail::has_packs<N>(x) && detail::has_packs<N>(result) &&
+           (!Function::reads_other || detail::has_packs<N>(other));
   }
   KOKKOS_FUNCTION Constants constants(Index c) const { return Constants::of(channels, c); }
   template <int N>
   KOKKOS_FUNCTION Values<N> read(const PixelPlace& p, Index c) const {
     Values<N> v;
     v.x = read_pack<N>(x, p, c);
-    if constexpr (Function::reads_dy) v.dy = read_pack<N>(dy, p, c);
+    if constexpr (Function::reads_other) v.other = read_pack<N>(other, p, c);
     return v;
   }
   template <int N>
@@ -128,7 +140,7 @@ struct EachNormalised {
     Pack<T, N> results;
     for (int j = 0; j < N; ++j) {
       Real g = 0;
-      if constexpr (Function::reads_dy) g = static_cast<Real>(v.dy.value[j]);
+      if constexpr (Function::reads_other) g = static_cast<Real>(v.other.value[j]);
       results.value[j] = static_cast<T>(Function::of(static_cast<Real>(v.x.value[j]), g, k[j]));
     }
     store_pack(&result(p.n, p.d, p.h, p.w, c), results);
@@ -144,24 +156,24 @@ struct EachNormalised {
         rows.row(r, n, d, h);
         for (Index w = 0; w < rows.width; ++w) {
           const T* const from = &x(n, d, h, w, first);
-          const T* const gradient = Function::reads_dy ? &dy(n, d, h, w, first) : nullptr;
+          const T* const second = Function::reads_other ? &other(n, d, h, w, first) : nullptr;
           T* const to = &result(n, d, h, w, first);
-          if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_dy || dy.stride(4) == 1))
-            run_pixel(block, count, from, 1, gradient, 1, to, 1);
+          if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_other || other.stride(4) == 1))
+            run_pixel(block, count, from, 1, second, 1, to, 1);
           else
-            run_pixel(block, count, from, x.stride(4), gradient, dy.stride(4), to, result.stride(4));
+            run_pixel(block, count, from, x.stride(4), second, other.stride(4), to, result.stride(4));
         }
       }
     }
   }
 
   template <class Stride>
-  static void run_pixel(const ChannelBlock<Real>& block, Index count, const T* x, Stride x_stride, const T* dy,
-                        Stride dy_stride, T* to, Stride stride) {
+  static void run_pixel(const ChannelBlock<Real>& block, Index count, const T* x, Stride x_stride, const T* other,
+                        Stride other_stride, T* to, Stride stride) {
 #pragma GCC ivdep
     for (Index c = 0; c < count; ++c) {
       Real g = 0;
-      if constexpr (Function::reads_dy) g = static_cast<Real>(dy[c * dy_stride]);
+      if constexpr (Function::reads_other) g = static_cast<Real>(other[c * other_stride]);
       to[c * stride] = static_cast<T>(Function::of(static_cast<Real>(x[c * x_stride]), g, block[c]));
     }
   }
@@ -169,10 +181,10 @@ struct EachNormalised {
 
 template <class Function, class T, class Exec>
 void for_each_normalised(const Exec& exec, const char* label, const ChannelArrays<T, Exec>& channels,
-                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy, const Tensor<T, Exec>& result) {
+                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& other, const Tensor<T, Exec>& result) {
   const Rows rows = rows_of(result);
   if (rows.elements() == 0) return;
-  EachNormalised<T, Exec, Function> kernel{rows, channels, x, dy, result};
+  EachNormalised<T, Exec, Function> kernel{rows, channels, x, other, result};
   if constexpr (runs_on_host<Exec>) {
     constexpr Index elements_per_index = 1 << 14;
     kernel.rows_per_index = std::max<Index>(elements_per_index / (rows.width * rows.channels), 1);

@@ -288,7 +288,11 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   if (!computes) return;
   work.stage = NormalisationStage::forward;
   PlanBuilder::Regions reads{owned(x()), all(work.gamma), all(work.beta), all(running_)};
-  PlanBuilder::Regions writes{owned(buffers_.y), all(statistics_)};
+  // y may have ghosts for the readers of a sum.
+  PlanBuilder::Regions writes{{buffers_.y, work.region}, all(statistics_)};
+  work.summand = buffers_.summand;
+  work.sum_relu = buffers_.holds_sum_relu;
+  if (work.summand != no_buffer) reads.push_back({work.summand, work.region});
   if (trains) {
     reads.push_back(all(sums_));
     reads.push_back(all(statistics_));

@@ -15,7 +15,9 @@ struct LayerBuffers {
   BufferId dy = no_buffer;                                ///< covers the owned part of y
   std::vector<BufferId> x = {}, dx = {};                  ///< one per input
   std::vector<BufferId> parameters = {}, gradients = {};  ///< in the order of parameters_of()
-  bool holds_relu = false;  ///< y and dy are those of the ReLU that follows, which the layer computes too
+  BufferId summand = no_buffer;  ///< y is the sum that follows the batch normalisation, of its output and this buffer
+  bool holds_sum_relu = false;   ///< y is that of the ReLU behind this sum
+  bool holds_relu = false;       ///< y and dy are those of the ReLU that follows, which the layer computes too
 };
 
 class LayerPlanner {

@@ -235,6 +235,9 @@ class Values : History {
       } else if (j >= 0) {
         for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
           right = right || computes(writer, input.source);
+        for (const int sum : holds_sum(reader) ? layers_.readers_of(j) : std::vector<int>{})
+          for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(sum)].inputs)
+            right = right || (passes_gradient_on(sum) && computes(writer, input.source));
         // Copies with ghosts of dy belong to the reader itself.
       }
     }
@@ -265,7 +268,17 @@ class Values : History {
   bool fused_into(const PlanNode& writer, int layer) const {
     const auto* convolution = std::get_if<ConvolutionWork>(&writer.work);
     const bool relu = (convolution && convolution->relu) || holds_relu(writer);
-    return relu && layer >= 0 && reads_output_of(layer, writer.layer);
+    if (layer < 0) return false;
+    if (!holds_sum(writer)) return relu && reads_output_of(layer, writer.layer);
+    return std::ranges::any_of(layers_.readers_of(writer.layer), [&](int sum) {
+      return passes_gradient_on(sum) &&
+             (sum == layer || (std::get<NormalisationWork>(writer.work).sum_relu && reads_output_of(layer, sum)));
+    });
+  }
+  /// Whether the node also computes the sum that follows its normalisation.
+  static bool holds_sum(const PlanNode& n) {
+    const auto* norm = std::get_if<NormalisationWork>(&n.work);
+    return norm && norm->summand != no_buffer;
   }
   static bool holds_relu(const PlanNode& n) {
     const auto* norm = std::get_if<NormalisationWork>(&n.work);

@@ -223,6 +223,16 @@ class WorkCheck {
     };
   }
 
+  /// The sum that a batch normalisation computes has no node of its own.
+  void check_sum(const PlanNode& n, const NormalisationWork& w) const {
+    reads(n, w.summand, w.region);
+    if (w.kind != NormalisationKind::batch || w.relu) refuse(plan_, &n, "a normalisation of this kind adds nothing");
+    const auto& readers = layers_.readers_of(n.layer);
+    for (const PlanNode& other : plan_.nodes)
+      if (other.layer == readers[0] && other.phase == StepPhase::forward)
+        refuse(plan_, &n, "computes the sum of " + other.label + " too");
+  }
+
   /// The gradient goes through a ReLU exactly where the forward pass has computed one.
   void check_relu(const PlanNode& n, const NormalisationWork& w) const {
     for (const PlanNode& other : plan_.nodes) {
@@ -257,6 +267,8 @@ class WorkCheck {
               stage_of_layer(n, w.splits_cells ? NormalisationStage::squares : NormalisationStage::statistics));
         reads(n, w.gamma, whole(w.gamma));
         if (w.kind == NormalisationKind::batch && w.trains && w.updates_running) writes(n, w.running, whole(w.running));
+        if (w.summand != no_buffer) check_sum(n, w);
+        if (w.sum_relu && w.summand == no_buffer) refuse(plan_, &n, "has the ReLU of a sum without the sum");
         return writes(n, w.y, w.region);
       case NormalisationStage::gradient_sums:
       case NormalisationStage::scale_gradients:

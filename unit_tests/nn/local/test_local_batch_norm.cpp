@@ -108,6 +108,35 @@ TYPED_TEST(LocalBatchNorm, ReluBehindItIsTheSameAsReluAlone) {
   }
 }
 
+// Small multiples of powers of two: no operation rounds.
+TYPED_TEST(LocalBatchNorm, ASummandBehindItIsAddedBeforeTheRelu) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  for (const Index channels : {1, 17, 32, 1030}) {
+    const std::array<Index, 5> extents{2, 1, 9, 3, channels};
+    LocalTensor<T> x(extents, ghosted), summand(extents), sum(extents, ghosted), rectified(extents);
+    x.fill_integers(random, 9);
+    summand.fill_integers(random, 9);
+    LocalArray<double> mean(channels, 2), inv_std(channels, 0.5);
+    LocalArray<T> gamma(channels, T(3)), beta(channels, T(-1));
+    batch_norm_forward<T>(exec, x, mean, inv_std, gamma, beta, sum.view(), false, summand);
+    batch_norm_forward<T>(exec, x, mean, inv_std, gamma, beta, rectified.view(), true, summand);
+    wait(exec);
+    sum.download();
+    rectified.download();
+    sum.for_each([&](auto... i) {
+      const T expected = (x(i...) - 2) * T(1.5) - 1 + summand(i...);
+      ASSERT_EQ(sum(i...), expected);
+      ASSERT_EQ(rectified(i...), expected > 0 ? expected : T(0));
+    });
+    EXPECT_EQ(sum.damaged(), 0);
+    LocalTensor<T> other({2, 1, 9, 3, channels + 1});
+    EXPECT_THROW(batch_norm_forward<T>(exec, x, mean, inv_std, gamma, beta, sum.view(), false, other),
+                 aloni::InvalidArgument);
+  }
+}
+
 struct Net {
   static constexpr std::array<Index, 5> extents{3, 1, 4, 2, 3};
   static constexpr Index count = 3 * 4 * 2, channels = 3;
