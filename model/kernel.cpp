@@ -282,6 +282,7 @@ struct Maker {
     const double channels = real(w.region.extent(views::Dim::channel));
     std::vector<double> features{static_cast<double>(w.kind)};
     append_category(features, static_cast<int>(w.stage), normalisation_stages);
+    // A summand and a ReLU share a feature, so that learned models of older machine files stay valid.
     features.insert(features.end(), {(w.relu || w.sum_relu ? 1.0 : 0.0) + (w.summand != nn::no_buffer ? 2.0 : 0.0),
                                      w.trains ? 1.0 : 0.0, channels, filled(w.region.extent(views::Dim::channel)),
                                      number_of(w.region) / std::max(1.0, channels)});

@@ -1,4 +1,5 @@
-// Gradients of sums and of tensors with two readers, without copies: the plans of the backward pass.
+// Plans of sums: their gradients and those of tensors with two readers without copies, and sums that a batch
+// normalisation computes.
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/operation.hpp>
@@ -158,13 +159,15 @@ TEST(SummedGradients, ALayerThatReplacesItsGradientGetsACopy) {
 
 // c writes the gradient of a, and that of the sum is added. The first summand of three is copied.
 TEST(SummedGradients, TheFirstOfTwoSummandsWaits) {
-  const auto labels = [](const std::string& third, PointwiseFunction function) {
-    return backward(
-        plan_of(net_of({conv("a", "input"), conv("c", "a"), conv("d", third), {"sum", Add{}, {"a", "d"}}}), "n1", 1),
-        function);
-  };
-  EXPECT_EQ(labels("c", PointwiseFunction::copy), std::vector<std::string>{"backward flatten"});
-  EXPECT_EQ(labels("c", PointwiseFunction::add), std::vector<std::string>{"backward c: summand"});
+  using Labels = std::vector<std::string>;
+  const StepPlan two =
+      plan_of(net_of({conv("a", "input"), conv("c", "a"), conv("d", "c"), {"sum", Add{}, {"a", "d"}}}), "n1", 1);
+  EXPECT_EQ(backward(two, PointwiseFunction::copy), Labels{"backward flatten"});
+  EXPECT_EQ(backward(two, PointwiseFunction::add), Labels{"backward c: summand"});
+  const StepPlan three =
+      plan_of(net_of({conv("a", "input"), conv("c", "a"), conv("d", "a"), {"sum", Add{}, {"a", "c", "d"}}}), "n1", 1);
+  EXPECT_EQ(backward(three, PointwiseFunction::copy), (Labels{"backward flatten", "backward sum: first summand"}));
+  EXPECT_EQ(backward(three, PointwiseFunction::add), (Labels{"backward d: summand", "backward c: summand"}));
 }
 
 }  // namespace test_summed_gradients

@@ -135,8 +135,15 @@ bool Engine::test(Handle h) {
 
 // --- messages ---
 
+namespace {
+
+/// The key of Context::numbers: the number of messages with this tag so far.
+MessageKey key_of_number(std::uint32_t tag, bool is_send) { return {0, tag, is_send ? 1u : 0u, 0}; }
+
+}  // namespace
+
 std::uint32_t Engine::next_number(Context& c, int peer, int tag, bool is_send) {
-  const MessageKey key{0, static_cast<std::uint32_t>(tag), is_send ? 1u : 0u, 0};
+  const MessageKey key = key_of_number(static_cast<std::uint32_t>(tag), is_send);
   if (std::uint32_t* const number = c.numbers.find(peer, key)) return (*number)++;
   c.numbers.insert(peer, key, 1);
   return 0;
@@ -862,7 +869,7 @@ bool Engine::not_started(const MessageKey& key, int peer) {
   if (!c || c->fused_next.kind == OperationKind::all_reduce) return false;
   if (key.index == mail_head_index || key.index == mail_data_index) return false;
   if (key.index == message_index) {
-    const std::uint32_t* const sent = c->numbers.find(peer, {0, key.operation, 1, 0});  // as in next_number()
+    const std::uint32_t* const sent = c->numbers.find(peer, key_of_number(key.operation, true));
     return (sent ? *sent : 0) <= key.part;
   }
   if (key.index == transfer_index) {
