@@ -327,6 +327,11 @@ struct Maker {
           {static_cast<double>(w.kind), real(w.elements), static_cast<double>(w.tensors.size())}, flops());
   }
   // Communication has no kernel problem: see the precondition.
+  /// Of a host. On a device the link to host memory decides (step_walk.cpp).
+  void add(const nn::OffloadWork& w) {
+    flag("back", w.back);
+    copy(type(w.buffer), 2 * real(buffer_of(plan, w.buffer).bytes()), 1);
+  }
   void add(const nn::TransferWork&) {}
   void add(const nn::ReductionWork&) {}
 };

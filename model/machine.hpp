@@ -49,6 +49,8 @@ struct Processor {
   /// Cache of one core, and the cache that the cores of a node share, in bytes; and their bandwidths for one core.
   double core_cache_bytes = 0, node_cache_bytes = 0;
   double core_cache_bandwidth = 0, node_cache_bandwidth = 0;
+  /// Between a device and the memory of its host, in one direction, in bytes per second; 0: not known, or a host.
+  double host_bandwidth = 0;
   /// Time of a kernel without work: its call, or its launch on a device.
   double kernel_seconds = 0;
   /// Share of the peak rate that kernels of a kind reach where arithmetic limits them; 0: the default of the library.

@@ -297,9 +297,13 @@ Json parse_json(std::string_view text, const std::string& source) {
 void bring_up_to_date(Json& json) {
   if (!json.is_object() || !json.contains(version_name)) return;
   const Json version = json[version_name];
-  if (version != 2 && version != 3 && version != 4 && version != 5) return;
+  if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
   // A field that is there already is one of a later version, and stays: it is read as such.
+  const auto processor = json.find("processor");
+  const bool has_processor = processor != json.end() && processor->is_object();
+  if (has_processor) processor->emplace("host_bandwidth", 0);
+  if (version == 6) return;
   if (const auto tables = json.find("kernels"); tables != json.end() && tables->is_array()) {
     for (Json& table : *tables) {
       if (!table.is_object()) continue;
@@ -307,8 +311,7 @@ void bring_up_to_date(Json& json) {
     }
   }
   if (version == 5) return;
-  if (const auto processor = json.find("processor"); processor != json.end() && processor->is_object())
-    processor->emplace("float16_flops", 0);
+  if (has_processor) processor->emplace("float16_flops", 0);
   if (version == 4) return;
   json.emplace("transfers", Json::array());
   if (version != 2) return;

@@ -56,6 +56,7 @@
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/parameters.hpp>
+#include <aloni/nn/plan/offloading.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/local_view.hpp>
@@ -114,7 +115,10 @@ struct NetworkOptions {
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
   /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
   Recomputation recompute = {};
-  /// Streams of a device on which a step runs, 1 to 3 (nn/stream_plan.hpp); by default 3. On hosts everything runs in
+  /// Layers whose activations a step keeps in host memory between both passes, with the same bits
+  /// (nn/plan/offloading.hpp). On hosts this copies them and saves nothing.
+  Offloading offload = {};
+  /// Streams of a device on which a step runs, 1 to 4 (nn/stream_plan.hpp); by default 4. On hosts everything runs in
   /// order on the queue of the caller, and more streams only plan more scratch memory.
   std::optional<int> streams = {};
   /// The kernels between communication are recorded once, as graphs of the device, and repeated by one call of the host

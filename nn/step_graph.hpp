@@ -45,6 +45,7 @@ struct StepNode {
   int plan_node = -1;  ///< position in the step plan; -1: the node is of no plan
   /// Of a kernel: the border of a convolution whose interior other nodes compute.
   bool border = false;
+  bool copies = false;  ///< of a kernel: it copies between device and host memory
   /// Of a kernel: the values that the host chooses in each step and gives to it as arguments, for people. Empty: there
   /// are none, so each step submits the same kernels. No value: unknown. See nn/step_segments.hpp.
   std::optional<std::string> changing_arguments = {};

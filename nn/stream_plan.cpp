@@ -115,17 +115,19 @@ std::string name_of(const StepGraph& graph, const std::vector<StepAction>& actio
 void check_streams(int streams, const std::string& operation) {
   if (streams >= 1 && streams <= most_streams) return;
   throw InvalidArgument(operation, "options.streams", std::to_string(streams),
-                        "1 (all in order), 2 (communication beside kernels), or 3 (borders of convolutions too)");
+                        "1 (all in order), 2 (communication beside kernels), 3 (borders of convolutions too), or 4 "
+                        "(copies to host memory too)");
 }
 
 std::vector<int> streams_of(const StepGraph& graph, const std::vector<StepAction>& actions, int streams) {
   std::vector<int> stream_of;
   for (const StepAction& action : actions) {
     const bool communicates = action.kind != StepActionKind::run;
-    const bool border = graph.nodes[static_cast<std::size_t>(action.node)].border;
+    const StepNode& node = graph.nodes[static_cast<std::size_t>(action.node)];
     int stream = compute_stream;
     if (communicates && streams > communication_stream) stream = communication_stream;
-    if (border && has_border_stream(streams)) stream = border_stream;
+    if (node.border && has_border_stream(streams)) stream = border_stream;
+    if (node.copies && streams > copy_stream) stream = copy_stream;
     stream_of.push_back(stream);
   }
   return stream_of;

@@ -22,7 +22,8 @@ namespace aloni::nn {
 inline constexpr int compute_stream = 0;
 inline constexpr int communication_stream = 1;  ///< transfers and sums over ranks, as streams_of() says
 inline constexpr int border_stream = 2;         ///< borders of convolutions, beside their interiors
-inline constexpr int most_streams = 3;
+inline constexpr int copy_stream = 3;           ///< copies between device and host memory (nn/plan/offloading.hpp)
+inline constexpr int most_streams = 4;
 
 /// Whether borders have a stream of their own where a step has so many streams.
 constexpr bool has_border_stream(int streams) { return streams > border_stream; }
@@ -54,7 +55,7 @@ struct StreamPlan {
 };
 
 /// The stream of each action, from the kinds of the nodes. 1: all actions on the compute stream. 2: communication on
-/// its own stream. 3: borders of convolutions too.
+/// its own stream. 3: borders of convolutions too. 4: copies between device and host memory too.
 /// @pre 1 ≤ streams ≤ most_streams
 std::vector<int> streams_of(const StepGraph& graph, const std::vector<StepAction>& actions, int streams);
 /// As streams_of() with 2 streams.

@@ -89,8 +89,12 @@ struct TrainOptions {
   /// Layers whose activations a step drops and computes again, with the same bits: "" (none), "auto", or patterns as
   /// recomputed_blocks() takes them (nn/plan/recomputation.hpp).
   std::string recompute = {};
-  /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
-  /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
+  /// Layers whose activations a step keeps in host memory between the forward and the backward pass, with the same
+  /// bits: "" (none), "auto", or patterns as offloaded_layers() takes them (nn/plan/offloading.hpp). Where kernels run
+  /// on the host, train() throws Unsupported: activations are in host memory already.
+  std::string offload = {};
+  /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. "auto" saves as little memory as
+  /// meets it (nn/plan/memory_savings.hpp). Throws InvalidArgument on all ranks if it cannot.
   Index memory_limit = 0;
   /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes and largest_overhead; empty: the constants of the library.
   /// A machine file may know better ones (model/step_limits.hpp).
@@ -141,6 +145,7 @@ struct TrainReport {
   std::int64_t resumed_at = 0;               ///< number of steps, with their losses, that come from a checkpoint
   std::optional<LossScale> loss_scale = {};  ///< of the next step; empty without UpdateOptions::loss_scaling
   std::string recomputed = {};               ///< the recomputed blocks, by names of layers; empty: none
+  std::string offloaded = {};                ///< the offloaded layers, likewise
   bool stopped = false;  ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
   /// The first samples of the test set, with the predictions after the last step; none without a test set.
   std::vector<SampleResult> samples = {};

@@ -207,7 +207,7 @@ stage_tests-np4() { tests 4; }
 # convolution, normalisation, pooling, resampling, loss, update, whole steps, and a factorisation.
 sanitized=(test_local_convolution test_local_pooling test_local_resampling test_local_batch_norm
   test_local_group_norm test_local_layer_norm test_local_loss test_local_pointwise test_exchange test_redistribution
-  test_update test_recomputed_steps test_device_cholesky)
+  test_update test_recomputed_steps test_offloaded_steps test_device_cholesky)
 
 sanitize() { # <tool> <options of it…>
   local tool=$1 ranks name seconds command words
@@ -280,6 +280,7 @@ stage_idle() {
 stage_memory() {
   trained mesh2k 540 --model mesh2k --input 2048x2048x18 --batch 1
   trained mesh2k-6G 540 --model mesh2k --input 2048x2048x18 --batch 1 --recompute auto --memory-limit 6G
+  trained mesh2k-6G-offloaded 540 --model mesh2k --input 2048x2048x18 --batch 1 --offload auto --memory-limit 6G
 }
 
 if [[ $dry ]]; then

@@ -39,9 +39,15 @@ void MemoryArguments::add_options(CLI::App& command) {
       ->type_name("auto|PATTERN")
       ->take_last();
   command
+      .add_option("--offload", offload_,
+                  "Layers whose activations leave the device for host memory between the forward and the backward "
+                  "pass: auto, or patterns PATTERN,PATTERN,...")
+      ->type_name("auto|PATTERN")
+      ->take_last();
+  command
       .add_option("--memory-limit", limit_,
                   "Most bytes of the planned buffers of a rank, with K, M, G or T: 2G; --recompute auto meets it with "
-                  "as few flops as it can")
+                  "as few flops as it can, --offload auto with few layers")
       ->type_name("BYTES")
       ->take_last();
 }
@@ -49,12 +55,14 @@ void MemoryArguments::add_options(CLI::App& command) {
 void MemoryArguments::check() const {
   if (command_->count("--recompute") > 0 && recompute_.empty())
     refuse("--recompute", "\"\"", "auto, or patterns of names of layers");
+  if (command_->count("--offload") > 0 && offload_.empty())
+    refuse("--offload", "\"\"", "auto, or patterns of names of layers");
   if (command_->count("--memory-limit") > 0 && !parse_bytes(limit_))
     refuse("--memory-limit", '"' + limit_ + '"', "a number of bytes, such as 1500000, 512M or 1.5GiB");
 }
 
 void MemoryArguments::add_to(comm::ReplicatedValues& values) const {
-  values.add("--recompute", recompute_).add("--memory-limit", limit_);
+  values.add("--recompute", recompute_).add("--offload", offload_).add("--memory-limit", limit_);
 }
 
 std::optional<Index> MemoryArguments::limit() const { return limit_.empty() ? std::nullopt : parse_bytes(limit_); }

@@ -1,5 +1,5 @@
 #pragma once
-// The options that bound the memory of a training step: recomputation of blocks, and a limit.
+// The options that bound the memory of a training step: recomputation of blocks, offloading of layers, and a limit.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
 
@@ -28,14 +28,15 @@ class MemoryArguments {
   /// The options that all ranks must pass alike.
   void add_to(comm::ReplicatedValues& values) const;
 
-  /// As nn::recomputation_for() takes them.
+  /// As nn::MemoryWish has them.
   const std::string& recompute() const { return recompute_; }
+  const std::string& offload() const { return offload_; }
   /// @pre check() has returned
   std::optional<Index> limit() const;
 
  private:
   CLI::App* command_ = nullptr;
-  std::string recompute_, limit_;
+  std::string recompute_, offload_, limit_;
 };
 
 }  // namespace aloni::tools

@@ -117,6 +117,7 @@ void PlanCommand::run() const {
                       .optimiser = has_kfac() ? nn::OptimiserKind::sgd : optimiser_kind_of(optimiser_),
                       .kfac = has_kfac(),
                       .recompute = memory_.recompute(),
+                      .offload = memory_.offload(),
                       .memory_limit = memory_.limit()};
   if (machine) request.machine = description_of(*machine, request.ranks);
   std::optional<PlanChoice> choice;

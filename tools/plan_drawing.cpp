@@ -475,9 +475,9 @@ PlanDrawing drawing_of(const PlanRequest& request, const PlanSummary& summary) {
       .peak_label = summary.peak_node};
   for (std::size_t i = 0; i < network.layers.size(); ++i)
     drawing.layers.push_back(layer_of(layers.layers[i], summary.layers[i]));
-  const nn::StepPlan step = nn::plan_step(
-      network, layers, summary.peak_rank, nn::StepKind::training, machine,
-      {.activations = request.activations, .optimiser = request.optimiser, .recompute = summary.recomputation.blocks});
+  nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
+  summary.savings.apply(options);
+  const nn::StepPlan step = nn::plan_step(network, layers, summary.peak_rank, nn::StepKind::training, machine, options);
   drawing.memory = nn::memory_over_nodes(step, machine);
   drawing.peak_node = drawing.memory.peak_node();
   for (const nn::PlanNode& node : step.nodes) drawing.nodes.push_back({node.phase, traffic_of(node)});

@@ -95,7 +95,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   const auto splits = nn::resolve(request.strategy, request.network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(request.network, splits, request.ranks, request.batch);
   model::SimulationOptions options{.step = step_options_of(request)};
-  options.step.recompute = summary.recomputation.blocks;
+  summary.savings.apply(options.step);
   model::Machine planned = machine;
   if (choice) {
     options.rank_of = choice->strategy.rank_of;

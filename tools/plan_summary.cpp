@@ -109,12 +109,11 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::StepOptions options{
       .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
   PlanSummary summary;
-  if (!request.recompute.empty() || request.memory_limit)
-    summary.recomputation =
-        nn::recomputation_for(network, layers, machine, options, request.recompute, request.memory_limit);
-  if (!request.recompute.empty())
+  const nn::MemoryWish wish{request.recompute, request.offload, request.memory_limit};
+  if (!wish.empty()) summary.savings = nn::memory_savings_for(network, layers, machine, options, wish);
+  if (!request.recompute.empty() || !request.offload.empty())
     summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
-  options.recompute = summary.recomputation.blocks;
+  summary.savings.apply(options);
   summary.parameters = nn::count_parameters(network);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
@@ -206,11 +205,18 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
   text += fmt::format("memory     {} on rank {}; most of it is in use at \"{}\"\n", bytes_text(summary.peak_bytes),
                       summary.peak_rank, summary.peak_node);
   if (!request.recompute.empty()) {
-    const nn::PricedRecomputation& again = summary.recomputation;
-    text += fmt::format("           {} without recomputation; it takes {} flops more ({:.1f} %)\n",
-                        bytes_text(summary.peak_bytes_without), number_text(again.extra_flops),
-                        100 * again.extra_flops / (again.flops - again.extra_flops));
+    const nn::PricedRecomputation& again = summary.savings.recomputation;
+    text += fmt::format("           {} without recomputation{}; it takes {} flops more ({:.1f} %)\n",
+                        bytes_text(summary.peak_bytes_without), request.offload.empty() ? "" : " and offloading",
+                        number_text(again.extra_flops), 100 * again.extra_flops / (again.flops - again.extra_flops));
     text += fmt::format("           recomputed: {}\n", to_string(again.blocks, request.network));
+  } else if (!request.offload.empty()) {
+    text += fmt::format("           {} without offloading\n", bytes_text(summary.peak_bytes_without));
+  }
+  if (!request.offload.empty()) {
+    text += fmt::format("           offloaded: {}; {} to host memory and back in a step, {} there\n",
+                        offloading_text(summary.savings.offload, request.network),
+                        bytes_text(summary.savings.moved_bytes), bytes_text(summary.savings.host_bytes));
   }
   text += fmt::format("           {} if buffers did not share memory over time (rank {}):\n",
                       bytes_text(summary.memory.separate), summary.memory_rank);
@@ -278,9 +284,13 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
   json["messages"] = summary.messages;
   json["recomputed"] = nlohmann::ordered_json::array();
   const auto name_of = [&](int layer) { return request.network.layers[static_cast<std::size_t>(layer)].name; };
-  for (const nn::RecomputedBlock& block : summary.recomputation.blocks)
+  for (const nn::RecomputedBlock& block : summary.savings.recomputation.blocks)
     json["recomputed"].push_back({name_of(block.first), name_of(block.last)});
-  json["extra_flops"] = summary.recomputation.extra_flops;
+  json["extra_flops"] = summary.savings.recomputation.extra_flops;
+  json["offloaded"] = nlohmann::ordered_json::array();
+  for (const int layer : summary.savings.offload) json["offloaded"].push_back(name_of(layer));
+  json["offloaded_bytes"] = summary.savings.moved_bytes;
+  json["host_bytes_per_rank"] = summary.savings.host_bytes;
   if (summary.kfac) {
     const nn::KfacCost& kfac = *summary.kfac;
     json["kfac"] = {{"product_flops", kfac.product_flops},
@@ -311,6 +321,7 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"precision", name(request.activations)},
                  {"optimiser", request.kfac ? "kfac" : nn::name(request.optimiser)},
                  {"recompute", request.recompute},
+                 {"offload", request.offload},
                  {"memory_limit", request.memory_limit.value_or(0)}};
   if (summary.prediction) json["run"]["machine"] = summary.prediction->machine;
   // A path may contain bytes that are not UTF-8.

@@ -3,10 +3,10 @@
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
-#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
 #include <aloni/nn/plan/kfac_cost.hpp>
 #include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/step_segments.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -29,8 +29,8 @@ struct PlanRequest {
   std::optional<MachineDescription> machine = {};  ///< for its planners; empty: ranks and nodes alone are known
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  bool kfac = false;           ///< K-FAC before the optimiser
-  std::string recompute = {};  ///< as nn::recomputation_for() takes it
+  bool kfac = false;                         ///< K-FAC before the optimiser
+  std::string recompute = {}, offload = {};  ///< as nn::MemoryWish has them
   std::optional<Index> memory_limit = {};
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead
 };
@@ -59,8 +59,8 @@ struct PlanSummary {
   std::string peak_node;  ///< label of the node where the peak stands
   /// Of the first rank, on a device: what a network with NetworkOptions::record repeats as graphs.
   std::optional<nn::SegmentCounts> segments = {};
-  nn::PricedRecomputation recomputation = {};
-  Index peak_bytes_without = 0;  ///< without recomputation
+  nn::MemorySavings savings = {};
+  Index peak_bytes_without = 0;  ///< without savings; 0: there are none
   /// With PlanRequest::kfac: its work and memory, which the numbers above do not include. Of the owners of layers, and
   /// of one other rank of each kind.
   std::optional<nn::KfacCost> kfac = {};
@@ -87,10 +87,12 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 
 /// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
 /// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "recomputed", "extra_flops",
-/// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
-/// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
-/// "extra_flops": of repeated nodes. All numbers are the largest over ranks. "convolutions": each convolution with
-/// "layer", "convolution", "implementation", "source" ("rule", "near", "measured") and "reason".
+/// "offloaded", "offloaded_bytes", "host_bytes_per_rank", "run": {version, members of PlanRequest}}.
+/// "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent" and "messages" are those of one training
+/// step. "recomputed": names of the first and the last layer of each block. "extra_flops": of repeated nodes.
+/// "offloaded": names of layers. "offloaded_bytes": that leave for host memory in a step. All numbers are the largest
+/// over ranks. "convolutions": each convolution with "layer", "convolution", "implementation", "source" ("rule", "near",
+/// "measured") and "reason".
 /// With K-FAC there is also "kfac": {"product_flops", "average_flops", "factor_bytes_sent", "factor_messages",
 /// "inversion_flops", "direction_flops", "direction_bytes_received", "memory_bytes"} (nn/plan/kfac_cost.hpp).
 /// On a device there are also "graphs": {"segments", "recorded_segments", "kernels", "recorded_kernels",

@@ -200,6 +200,7 @@ void SimulateCommand::run() const {
                             .activations = precision_of(precision_),
                             .optimiser = optimiser_kind_of(optimiser_),
                             .recompute = memory_.recompute(),
+                            .offload = memory_.offload(),
                             .memory_limit = memory_.limit(),
                             .variation = variation(),
                             .cases = cases(),

@@ -2,8 +2,8 @@
 #include <aloni/core/version.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/kernel_times.hpp>
-#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/memory_arguments.hpp>
@@ -56,13 +56,15 @@ void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers,
                               bytes_text(limit));
 }
 
-nn::Recomputation recomputation_of(const SimulationRequest& request, const nn::NetworkPlan& layers,
-                                   const MachineDescription& machine, const nn::StepOptions& options) {
+nn::MemorySavings savings_of(const SimulationRequest& request, const nn::NetworkPlan& layers,
+                             const MachineDescription& machine, const nn::StepOptions& options) {
   const auto with_limit = [&](std::optional<Index> limit) {
-    return nn::recomputation_for(request.network, layers, machine, options, request.recompute, limit).blocks;
+    return nn::memory_savings_for(request.network, layers, machine, options,
+                                  {request.recompute, request.offload, limit});
   };
   const Index limit = memory_limit_of(request);
-  if (request.recompute != "auto" || limit == 0) return with_limit(std::nullopt);
+  const bool chooses = request.recompute == "auto" || request.offload == "auto";
+  if (!chooses || limit == 0) return with_limit(std::nullopt);
   try {
     return with_limit(limit);
   } catch (const InvalidArgument&) {
@@ -328,7 +330,8 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   const auto splits = nn::resolve(strategy, network, which.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
-  if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
+  if (!request.recompute.empty() || !request.offload.empty())
+    savings_of(request, layers, machine, options.step).apply(options.step);
   result.limits = {.bucket_bytes = machine.bucket_bytes,
                    .chunk_bytes = static_cast<Index>(machine.chunk_bytes),
                    .reason = "those of its file"};
@@ -380,6 +383,7 @@ std::string to_json(const SimulationRequest& request, const std::vector<Simulate
                  {"precision", nn::name(request.activations)},
                  {"optimiser", nn::name(request.optimiser)},
                  {"recompute", request.recompute},
+                 {"offload", request.offload},
                  {"memory_limit", memory_limit_of(request)}};
   if (request.variation) {
     json["run"]["variation"] = {{"straggler_sigma", request.variation->straggler_sigma},

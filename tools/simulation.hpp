@@ -31,7 +31,7 @@ struct SimulationRequest {
   model::Machine machine;
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  std::string recompute = {};                      ///< as nn::recomputation_for() takes it
+  std::string recompute = {}, offload = {};        ///< as nn::MemoryWish has them
   std::optional<Index> memory_limit = {};          ///< empty: the memory of the machine
   std::optional<model::Variation> variation = {};  ///< empty: all ranks and links are equally fast
   std::vector<SimulationCase> cases = {};

@@ -85,7 +85,7 @@ void StrategyArgument::check() const {
 }
 
 void StrategyArgument::check_automatic() const {
-  for (const char* option : {"--complete", "--recompute"})
+  for (const char* option : {"--complete", "--recompute", "--offload"})
     if (command_->count(option) > 0) refuse(option, "given", "no such option beside --strategy auto");
 }
 

@@ -50,7 +50,8 @@ class StrategyArgument {
 
   /// Whether the user asks for the fastest strategy by the cost model: --strategy auto. Then read() must not be called.
   bool is_automatic() const { return strategy_ == "auto"; }
-  /// Throws UsageError for options that --strategy auto does not take: --complete, --recompute. @pre is_automatic()
+  /// Throws UsageError for options that --strategy auto does not take: --complete, --recompute, --offload.
+  /// @pre is_automatic()
   void check_automatic() const;
 
   /// The argument of --strategy; empty if it is not given.

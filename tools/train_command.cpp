@@ -4,7 +4,6 @@
 #include <aloni/core/printable.hpp>
 #include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
-#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
@@ -220,6 +219,7 @@ nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) con
   options.early_stop = optimiser_.early_stop();
   options.average = optimiser_.average();
   options.recompute = memory_.recompute();
+  options.offload = memory_.offload();
   options.memory_limit = memory_.limit().value_or(0);
   options.backend = backend_of(backend_);
   options.gradients = reductions.at(gradients_);
@@ -321,6 +321,12 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
   return with_activations(precision_, [&]<class T> { return choose_automatically<T>(comm, request); });
 }
 
+nn::MemorySavings TrainCommand::savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                                           const MachineDescription& machine, const nn::StepOptions& step,
+                                           const ChosenStep& chosen) const {
+  return nn::memory_savings_for(network, layers, machine, step, {chosen.recompute, memory_.offload(), memory_.limit()});
+}
+
 Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
   return data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
 }
@@ -331,9 +337,10 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   const nn::ElementType type = precision_of(precision_);
   const model::Machine job = job_machine(machine, comm, place);
   const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
-  const std::string key = fmt::format("limits of a step of {} samples, recompute {}, strategy {}\n", samples_of(data),
-                                      chosen.recompute, to_string(chosen.strategy)) +
-                          facts_of_choice(comm, request, job, type);
+  const std::string key =
+      fmt::format("limits of a step of {} samples, recompute {}, offload {}, strategy {}\n", samples_of(data),
+                  chosen.recompute, memory_.offload(), to_string(chosen.strategy)) +
+      facts_of_choice(comm, request, job, type);
   const StrategyCache cache(StrategyCache::default_folder());
   std::string note;
   std::optional<model::StepLimits> kept;
@@ -344,9 +351,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
         const nn::NetworkPlan layers =
             plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
         model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
-        options.step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), options.step,
-                                                       chosen.recompute, memory_.limit())
-                                     .blocks;
+        savings_of(network, layers, description_of(job, comm.size()), options.step, chosen).apply(options.step);
         const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
         return choose_step_limits(network, layers, job, kernels, options);
       });
@@ -413,9 +418,7 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
     nn::StepOptions step = step_options_of(options_for(data), type);
     step.largest_overhead = chosen.largest_overhead;
-    step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), step, chosen.recompute,
-                                           memory_.limit())
-                         .blocks;
+    savings_of(network, layers, description_of(job, comm.size()), step, chosen).apply(step);
     return predict_step(network, layers, job, step, comm.rank());
   });
 }
@@ -434,6 +437,10 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   // A sum that does not wait for all ranks needs all parameters on each of them.
   // K-FAC needs whole weights on each rank, too.
   const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
+  if (chooses && comm.size() > 1 && !memory_.offload().empty()) {
+    refuse("--offload", memory_.offload(),
+           "together with --strategy. aloni plan --strategy auto --export-strategy FILE writes an automatic one");
+  }
   ChosenStep step{.strategy = strategy_.read(comm), .recompute = memory_.recompute()};
   if (machine) {
     step.convolutions = convolutions_of(comm, *machine);
@@ -532,6 +539,11 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
       attempt([&] {
         PlanRequest plan = plan_request(network, step.strategy, comm.size());
         plan.recompute = step.recompute;
+        plan.offload = memory_.offload();
+        if (!plan.offload.empty()) {  // from a device, as this training has done it
+          plan.machine = machine_of(plan);
+          plan.machine->on_host = false;
+        }
         folder->finish(report, train_run(comm, step.strategy), plan);
         fmt::print("report      {}\n", printable(folder->report_path()));
       });

@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/measured_implementations.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/automatic_strategy.hpp>
 #include <aloni/tools/checkpoint_arguments.hpp>
@@ -78,6 +79,9 @@ class TrainCommand {
                          const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
                          const KernelPlace& place) const;
   /// Samples of a mini-batch.
+  nn::MemorySavings savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                               const MachineDescription& machine, const nn::StepOptions& step,
+                               const ChosenStep& chosen) const;
   Index samples_of(const nn::TrainAndTestSets& data) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;

@@ -98,6 +98,7 @@ std::string summary(const nn::TrainReport& report) {
     text += fmt::format("loss scale  {:g}, {} skipped\n", report.loss_scale->value,
                         count_text(report.loss_scale->skipped_in_all, "update"));
   if (!report.recomputed.empty()) text += fmt::format("recomputed  {}\n", report.recomputed);
+  if (!report.offloaded.empty()) text += fmt::format("offloaded   {}\n", report.offloaded);
   return text + fmt::format("memory      {}, predicted {} (largest rank)\n", bytes_text(report.peak_memory_bytes),
                             bytes_text(report.predicted_memory_bytes));
 }
@@ -120,6 +121,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run, const St
   if (report.memory_of_all_ranks_bytes > 0) json["memory_of_all_ranks_bytes"] = report.memory_of_all_ranks_bytes;
   json["predicted_memory_bytes"] = report.predicted_memory_bytes;
   if (!report.recomputed.empty()) json["recomputed"] = report.recomputed;
+  if (!report.offloaded.empty()) json["offloaded"] = report.offloaded;
   if (report.loss_scale) {
     json["loss_scale"] = report.loss_scale->value;
     json["skipped_updates"] = report.loss_scale->skipped_in_all;

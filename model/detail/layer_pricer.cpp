@@ -38,6 +38,7 @@ class LayerPricer {
   LayerPrice price() {
     nn::StepOptions step = net_.options.step;
     step.recompute = {};
+    step.offload = {};
     const auto& inputs = net_.network.layers[static_cast<std::size_t>(facts_.layer)].inputs;
     step.input_gradient = std::ranges::any_of(inputs, [](const std::string& i) { return i != "input"; });
     const int ranks = reduced_.split.size();

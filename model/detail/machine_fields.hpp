@@ -184,6 +184,7 @@ void visit_processor(M& p, V& v) {
   v("node_cache_bytes", p.node_cache_bytes, size);
   v("core_cache_bandwidth", p.core_cache_bandwidth, bandwidth_or_zero);
   v("node_cache_bandwidth", p.node_cache_bandwidth, bandwidth_or_zero);
+  v("host_bandwidth", p.host_bandwidth, bandwidth_or_zero);
   v("kernel_seconds", p.kernel_seconds, duration);
   v.by_choice("efficiency", p.efficiency, names_of_kinds(), share);
 }

@@ -26,6 +26,25 @@ bool crosses_nodes(const nn::ReductionWork& sum, const MachineDescription& descr
   return std::ranges::any_of(sum.members, [&](int rank) { return node_of(rank) != node_of(sum.members.front()); });
 }
 
+/// The queues of a device, as streams of a plan. A host has the first one alone.
+enum QueueNumber : int { kernel_queue, communication_queue, copy_queue };
+constexpr std::size_t queue_numbers = 3;
+
+int queue_of(const nn::StepAction& action, const nn::StepPlan& plan) {
+  if (action.kind != nn::StepActionKind::run) return communication_queue;
+  return is_copy(plan.nodes[static_cast<std::size_t>(action.node)].work) ? copy_queue : kernel_queue;
+}
+
+/// Of a copy between a device and the memory of its host.
+double copy_seconds(const Machine& machine, double bytes) {
+  if (!(machine.processor.host_bandwidth > 0)) {
+    throw InvalidArgument("aloni::model::simulate", "processor.host_bandwidth of " + machine.name,
+                          std::to_string(machine.processor.host_bandwidth),
+                          "bytes per second between a device and host memory, for activations that leave the device");
+  }
+  return machine.processor.kernel_seconds + bytes / machine.processor.host_bandwidth;
+}
+
 }  // namespace
 
 PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
@@ -63,11 +82,13 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
   const nn::StepGraph graph = nn::graph_of(c.plan);
   c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
   if (!description_.on_host) {
-    const nn::StreamPlan streams = nn::plan_streams(graph, c.actions, nn::communication_beside(c.actions));
-    c.waits.assign(c.actions.size(), -1);
+    std::vector<int> queues;
+    for (const nn::StepAction& action : c.actions) queues.push_back(queue_of(action, c.plan));
+    const nn::StreamPlan streams = nn::plan_streams(graph, c.actions, std::move(queues));
+    c.waits.resize(c.actions.size());
     for (const nn::StreamEvent& event : streams.events)
       if (event.before < streams.end() && event.after != nn::begin_of_step)
-        c.waits[static_cast<std::size_t>(event.before)] = event.after;
+        c.waits[static_cast<std::size_t>(event.before)].push_back(event.after);
   }
   c.far_wires.resize(static_cast<std::size_t>(c.plan.communications));
   c.nodes.resize(c.plan.nodes.size());
@@ -92,6 +113,9 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
         if (!seen[k]) costs.members.push_back(static_cast<int>(k));
         seen[k] = true;
       }
+    } else if (const auto* copy = std::get_if<nn::OffloadWork>(&node.work); copy && !description_.on_host) {
+      const Index bytes = c.plan.buffers[static_cast<std::size_t>(copy->buffer)].bytes();
+      costs.kernel = {copy_seconds(machine, static_cast<double>(bytes)), KernelSource::roofline};
     } else {
       costs.kernel = kernels.of(kernel_of(c.plan, node));
       const double fixed = costs.kernel.source == KernelSource::roofline
@@ -145,14 +169,14 @@ struct OnTheWay {
 struct PartState {
   const RankClass& its;
   const WalkedPart& part;
-  std::size_t next = 0;                              ///< action, counted over all steps
-  double kernel_queue = 0, communication_queue = 0;  ///< ends of the work of the queues; equal on a host
-  std::deque<OnTheWay> on_the_way = {};              ///< in the order of starts
-  double sums_end = 0;                               ///< of the sums that have passed the slowest link
-  double messages_end = 0;                           ///< of the messages that have arrived from other nodes
-  std::vector<double> ends = {};                     ///< of the actions of the present step
-  std::vector<double> started = {};                  ///< by step and communication; negative: not yet
-  std::vector<double> consumed = {};                 ///< by step and communication: all arrived values have been copied
+  std::size_t next = 0;                           ///< action, counted over all steps
+  std::array<double, queue_numbers> queues = {};  ///< ends of their work
+  std::deque<OnTheWay> on_the_way = {};           ///< in the order of starts
+  double sums_end = 0;                            ///< of the sums that have passed the slowest link
+  double messages_end = 0;                        ///< of the messages that have arrived from other nodes
+  std::vector<double> ends = {};                  ///< of the actions of the present step
+  std::vector<double> started = {};               ///< by step and communication; negative: not yet
+  std::vector<double> consumed = {};              ///< by step and communication: all arrived values have been copied
   std::vector<double> step_ends = {};
   std::vector<RankTime> times = {};  ///< by node, of the last step
 };
@@ -210,10 +234,6 @@ class Walk {
   }
 
  private:
-  double& queue_of(PartState& p, bool communicates) const {
-    return communicates && !step_.on_host() ? p.communication_queue : p.kernel_queue;
-  }
-
   /// Calls a function with each part of a class.
   template <class F>
   void for_parts(int rank_class, const F& call) const {
@@ -240,11 +260,11 @@ class Walk {
     while (p.next < p.its.actions.size() * walked_steps) {
       const std::size_t step = p.next / p.its.actions.size(), a = p.next % p.its.actions.size();
       const nn::StepAction& action = p.its.actions[a];
-      const bool communicates = action.kind != nn::StepActionKind::run;
-      double& queue = queue_of(p, communicates);
+      const int number = step_.on_host() ? kernel_queue : queue_of(action, p.its.plan);
+      double& queue = p.queues[static_cast<std::size_t>(number)];
       double now = queue;
-      if (!p.its.waits.empty() && p.its.waits[a] >= 0)
-        now = std::max(now, p.ends[static_cast<std::size_t>(p.its.waits[a])]);
+      if (!p.its.waits.empty())
+        for (const int other : p.its.waits[a]) now = std::max(now, p.ends[static_cast<std::size_t>(other)]);
       const double start = now;
       RankTime time{.waits = now - queue};
       switch (action.kind) {
@@ -266,8 +286,8 @@ class Walk {
       queue = now;
       p.ends[a] = now;
       ++p.next;
-      // On a device communication runs beside kernels. Its cost is the idle time of their queue.
-      if (communicates && !step_.on_host()) time = {};
+      // On a device communication and copies run beside kernels. Their cost is the idle time of the kernels' queue.
+      if (number != kernel_queue) time = {};
       record(p, step, action, start, now, time);
       if (a + 1 == p.its.actions.size()) end_step(p, step, action.node);
     }
@@ -276,12 +296,10 @@ class Walk {
   }
 
   void end_step(PartState& p, std::size_t step, int last_node) {
-    const double end = std::max(p.kernel_queue, p.communication_queue);
-    if (!step_.on_host()) {
-      if (step + 1 == walked_steps) p.times[static_cast<std::size_t>(last_node)].waits += end - p.kernel_queue;
-      p.communication_queue = end;
-    }
-    p.kernel_queue = end;
+    const double end = *std::ranges::max_element(p.queues);
+    if (!step_.on_host() && step + 1 == walked_steps)
+      p.times[static_cast<std::size_t>(last_node)].waits += end - p.queues[kernel_queue];
+    p.queues.fill(end);
     p.step_ends.push_back(end);
   }
 

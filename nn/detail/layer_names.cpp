@@ -2,17 +2,18 @@
 
 #include <aloni/core/nearest_name.hpp>
 
-#include <vector>
-
 namespace aloni::nn::detail {
 
-std::string layer_expected(const NetworkDescription& network, std::string_view name) {
+std::vector<std::string> layer_names(const NetworkDescription& network) {
   std::vector<std::string> names;
+  for (const LayerDescription& layer : network.layers) names.push_back(layer.name);
+  return names;
+}
+
+std::string layer_expected(const NetworkDescription& network, std::string_view name) {
+  const std::vector<std::string> names = layer_names(network);
   std::string text;
-  for (const LayerDescription& layer : network.layers) {
-    text += (names.empty() ? "" : ", ") + layer.name;
-    names.push_back(layer.name);
-  }
+  for (const std::string& known : names) text += (text.empty() ? "" : ", ") + known;
   return "a layer of the network (" + text + ")" + did_you_mean(name, names);
 }
 

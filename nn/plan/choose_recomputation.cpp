@@ -17,8 +17,6 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* choice_operation = "aloni::nn::choose_recomputation";
-
 /// Bytes and flops of the layers on one rank, by which the layers are cut.
 class LayerSizes {
  public:
@@ -151,7 +149,7 @@ class RecomputationSearch {
     }
     if (!limit) return least;
     if (best) return *best;
-    throw InvalidArgument(choice_operation, "memory limit", std::to_string(*limit) + " bytes",
+    throw InvalidArgument("aloni::nn::choose_recomputation", "memory limit", std::to_string(*limit) + " bytes",
                           "at least " + std::to_string(least.peak_bytes) +
                               " bytes, the least that recomputation reaches; most are in use at layer " +
                               least.peak_layer +
@@ -232,20 +230,6 @@ PricedRecomputation choose_recomputation(const NetworkDescription& network, cons
                                          const MachineDescription& machine, const StepOptions& options,
                                          std::optional<Index> limit) {
   return RecomputationSearch(network, layers, machine, options).choose(limit);
-}
-
-PricedRecomputation recomputation_for(const NetworkDescription& network, const NetworkPlan& layers,
-                                      const MachineDescription& machine, const StepOptions& options,
-                                      const std::string& wish, std::optional<Index> limit) {
-  RecomputationSearch search(network, layers, machine, options);
-  if (wish == "auto") return search.choose(limit);
-  const PricedRecomputation priced = search.price(wish.empty() ? Recomputation{} : recomputed_blocks(network, wish));
-  if (limit && priced.peak_bytes > *limit) {
-    throw InvalidArgument(choice_operation, "memory limit", std::to_string(*limit) + " bytes",
-                          "at least " + std::to_string(priced.peak_bytes) + " bytes; most are in use at layer " +
-                              priced.peak_layer + ". Recomputation \"auto\" chooses blocks to meet the limit");
-  }
-  return priced;
 }
 
 }  // namespace aloni::nn

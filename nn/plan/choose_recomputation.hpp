@@ -44,10 +44,4 @@ PricedRecomputation choose_recomputation(const NetworkDescription& network, cons
                                          const MachineDescription& machine, const StepOptions& options,
                                          std::optional<Index> limit);
 
-/// The recomputation that a user wishes. `wish`: "" (none), "auto", or patterns for recomputed_blocks().
-/// Throws InvalidArgument as these functions do, and if the peak of the patterns, or of no blocks, is above the limit.
-PricedRecomputation recomputation_for(const NetworkDescription& network, const NetworkPlan& layers,
-                                      const MachineDescription& machine, const StepOptions& options,
-                                      const std::string& wish, std::optional<Index> limit);
-
 }  // namespace aloni::nn

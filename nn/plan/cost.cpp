@@ -44,6 +44,7 @@ double flops(const FilterGradientWork& w) { return flops_of(w.calls); }
 double flops(const WeightsWork&) { return 0; }
 double flops(const BiasWork& w) { return number_of(w.region); }
 double flops(const BiasGradientWork& w) { return w.counts ? number_of(w.region) : 0; }
+double flops(const OffloadWork&) { return 0; }
 double flops(const RoundingWork& w) { return w.bias == no_buffer ? 0 : number_of(w.region); }
 
 /// Each output visits its window: one comparison or addition per input. The gradient of a maximum visits one input.

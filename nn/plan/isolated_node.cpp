@@ -150,6 +150,7 @@ class Addresses {
  public:
   Addresses(const StepPlan& plan, const MemoryLayout& layout) : plan_(plan), first_(plan.buffers.size(), 0) {
     Index next = layout.bytes();
+    const Index host = std::exchange(next, next + layout.host_bytes);
     std::vector<Index> segments;
     for (const GradientMemory& segment : plan.gradient_memory) {
       segments.push_back(next);
@@ -160,9 +161,10 @@ class Addresses {
       if (buffer.alias != no_buffer) continue;
       if (const auto place = layout.places.find(buffer.name); place != layout.places.end()) {
         const int segment = place->second.segment;
-        first_[b] = place->second.offset + (segment >= 0           ? segments.at(static_cast<std::size_t>(segment))
-                                            : place->second.shared ? layout.private_bytes
-                                                                   : 0);
+        first_[b] = place->second.offset + (segment >= 0            ? segments.at(static_cast<std::size_t>(segment))
+                                            : place->second.on_host ? host
+                                            : place->second.shared  ? layout.private_bytes
+                                                                    : 0);
       } else {
         first_[b] = next;
         next += buffer.bytes();

@@ -2,10 +2,14 @@
 
 #include <aloni/nn/plan/representatives.hpp>
 
+#include <algorithm>
+
 namespace aloni::nn {
 
 void LargestMemory::add(const StepPlan& plan, const MachineDescription& machine) {
   const PlanMemoryUse use = memory_of(plan, machine);
+  host = std::max(host, use.host);
+  moved = std::max(moved, use.of(BufferRole::offloaded));
   if (use.separate > separate.separate) {
     separate = use;
     separate_rank = plan.rank;

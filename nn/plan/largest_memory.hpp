@@ -24,6 +24,8 @@ struct LargestMemory {
   /// Of the rank that takes most if each buffer has its own memory.
   PlanMemoryUse separate = {};
   int separate_rank = 0;
+  Index host = 0;   ///< the largest PlanMemoryUse::host of all ranks
+  Index moved = 0;  ///< the largest sum of the buffers that leave for host memory
 
   /// @pre as memory_of()
   void add(const StepPlan& plan, const MachineDescription& machine);

@@ -23,6 +23,8 @@ bool is_lent(const StepPlan& plan, const PlanBuffer& buffer) {
   return lends_gradient_memory(plan) && buffer.role == BufferRole::parameter_gradients;
 }
 
+bool is_offloaded(const PlanBuffer& buffer) { return buffer.role == BufferRole::offloaded; }
+
 }  // namespace
 
 int MemoryOverNodes::peak_node() const {
@@ -33,7 +35,7 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
   MemoryOverNodes use;
   std::vector<Index> changes(plan.nodes.size() + 1, 0);  // from the node before
   for (const PlanBuffer& buffer : plan.buffers) {
-    if (buffer.alias != no_buffer || buffer.adopted) continue;
+    if (buffer.alias != no_buffer || buffer.adopted || is_offloaded(buffer)) continue;
     if (has_own_memory(buffer) && !is_lent(plan, buffer)) {
       use.always += buffer.bytes();
     } else if (buffer.first >= 0) {
@@ -58,9 +60,11 @@ PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine)
       use.by_role[static_cast<std::size_t>(buffer.role)] += buffer.bytes();
   for (const PlanNode& node : plan.nodes)
     use.by_role[static_cast<std::size_t>(BufferRole::messages)] += message_bytes(plan, node, machine);
-  use.separate = std::accumulate(use.by_role.begin(), use.by_role.end(), Index{0});
+  use.separate = std::accumulate(use.by_role.begin(), use.by_role.end(), Index{0}) - use.of(BufferRole::offloaded);
   const MemoryOverNodes over_nodes = memory_over_nodes(plan, machine);
-  use.peak = over_nodes.always + lay_out_memory({&plan}, machine).bytes();
+  const MemoryLayout layout = lay_out_memory({&plan}, machine);
+  use.peak = over_nodes.always + layout.bytes();
+  use.host = layout.host_bytes;
   for (const PlanBuffer& buffer : plan.buffers)
     if (is_lent(plan, buffer)) use.peak += buffer.bytes();
   use.peak_node = over_nodes.peak_node();
@@ -95,7 +99,8 @@ std::vector<Index> memory_by_layer(const StepPlan& plan, const std::vector<std::
   };
   std::vector<Index> bytes(others + 1, 0);
   for (const PlanBuffer& buffer : plan.buffers)
-    if (buffer.alias == no_buffer && !buffer.adopted) bytes[layer_of(buffer.name)] += buffer.bytes();
+    if (buffer.alias == no_buffer && !buffer.adopted && !is_offloaded(buffer))
+      bytes[layer_of(buffer.name)] += buffer.bytes();
   for (const PlanNode& node : plan.nodes) {
     const bool of_layer = node.layer >= 0 && static_cast<std::size_t>(node.layer) < others;
     bytes[of_layer ? static_cast<std::size_t>(node.layer) : others] += message_bytes(plan, node, machine);

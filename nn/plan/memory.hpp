@@ -7,7 +7,8 @@
 //   step.nodes[use.peak_node].label;       // where most of them are in use
 //   use.separate;                          // bytes if each buffer had its own memory
 //
-// Counted are the buffers of the plan, and the packed messages of its transfers. Not counted are the libraries, message
+// Counted are the buffers of the plan, and the packed messages of its transfers. Activations that leave the device
+// (nn/plan/offloading.hpp) count in host memory by themselves. Not counted are the libraries, message
 // buffers of the collectives, and memory that kernels allocate beyond their buffers in the plan.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
@@ -20,15 +21,16 @@
 namespace aloni::nn {
 
 struct PlanMemoryUse {
-  static constexpr std::size_t roles = 10;  ///< of BufferRole
+  static constexpr std::size_t roles = 11;  ///< of BufferRole
 
   /// Bytes by role, each buffer with its own memory. An alias has none. `messages`: sent and received values of
   /// transfers, for ranks whose memory this rank cannot read.
   std::array<Index, roles> by_role{};
-  Index separate = 0;  ///< sum of by_role
+  Index separate = 0;  ///< sum of by_role, without activations in host memory
   /// The bytes that a Network and its Parameters take: buffers share memory over time (lay_out_memory()), gaps
   /// included. Messages and buffers whose contents outlive the step have their own memory.
   Index peak = 0;
+  Index host = 0;      ///< host memory of activations that leave the device
   int peak_node = -1;  ///< the first node at which most bytes are in use; -1 for a plan without nodes
 
   Index of(BufferRole role) const { return by_role[static_cast<std::size_t>(role)]; }
@@ -51,7 +53,7 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});
 
 /// Bytes of all buffers of plans of one rank with this layout, and of the packed messages of the first plan. Learned
-/// tensors, their gradients and the optimiser's state are not included.
+/// tensors, their gradients, the optimiser's state and activations in host memory are not included.
 Index bytes_of(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                const MachineDescription& machine = {});
 

@@ -66,6 +66,16 @@ Lifetimes lifetimes_of(const StepPlan& plan, const MachineDescription& machine) 
       }
     }
   }
+  // A buffer may be kept behind its last access (lifetimes.hpp).
+  std::vector<int> action_of(plan.nodes.size());
+  for (int a = 0; a < static_cast<int>(actions.size()); ++a)
+    action_of[static_cast<std::size_t>(actions[static_cast<std::size_t>(a)].node)] = a;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    for (std::size_t u = 0; u < plan.buffers[b].unused.size(); ++u) {
+      const int last = plan.buffers[b].unused[u].first - 1;
+      lifetimes[b][u].add(last, action_of[static_cast<std::size_t>(last)]);
+    }
+  }
   return lifetimes;
 }
 
@@ -150,7 +160,10 @@ std::map<std::string, Candidate> gradient_candidates(const std::vector<const Ste
         Candidate& c = by_name[buffer.name];
         c.name = buffer.name;
         // Sums and updates of a segment also visit the one element of an empty tensor, so it must stay zero.
-        c.place = {memory.shared, tensor.offset, std::max(buffer.bytes(), bytes_of(buffer.type)), static_cast<int>(s)};
+        c.place = {.shared = memory.shared,
+                   .offset = tensor.offset,
+                   .bytes = std::max(buffer.bytes(), bytes_of(buffer.type)),
+                   .segment = static_cast<int>(s)};
         const Lifetime& life = lifetimes[p][static_cast<std::size_t>(tensor.gradient)].front();
         c.lifetimes.push_back({p, buffer.bytes() == 0 || life.unused() ? Lifetime::always() : life});
       }
@@ -205,6 +218,7 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
         if (!life.unused()) c.lifetimes.push_back({p, life});
       c.place.bytes = std::max(c.place.bytes, buffer.bytes());
       c.place.shared = c.place.shared || (buffer.shared && shares);
+      c.place.on_host = buffer.role == BufferRole::offloaded;
     }
   }
   std::vector<Candidate*> order;
@@ -214,7 +228,7 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
   const std::map<std::string, Candidate> gradients = gradient_candidates(plans, lifetimes);
   for (const auto& [name, candidate] : gradients) layout.places.emplace(name, candidate.place);
   std::vector<GradientPlaces> segments = gradient_places(plans, gradients);
-  Placed in_private, in_shared;
+  Placed in_private, in_shared, on_host;
   const auto place_in_gradients = [&](Candidate& c) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
       if ((c.place.shared && !segments[s].shared) || !segments[s].placed.add(c)) continue;
@@ -224,9 +238,9 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
     return false;
   };
   for (Candidate* c : order) {
-    if (!place_in_gradients(*c)) {
-      (c->place.shared ? in_shared : in_private).add(*c);
-      Index& all = c->place.shared ? layout.shared_bytes : layout.private_bytes;
+    if (c->place.on_host || !place_in_gradients(*c)) {
+      (c->place.on_host ? on_host : c->place.shared ? in_shared : in_private).add(*c);
+      Index& all = c->place.on_host ? layout.host_bytes : c->place.shared ? layout.shared_bytes : layout.private_bytes;
       all = std::max(all, c->place.offset + round_up(c->place.bytes));
     }
     layout.places.emplace(c->name, c->place);
@@ -236,9 +250,10 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
 
 namespace {
 
-/// The number of a memory: 0 private, 1 shared, then that of each segment of gradients.
+/// The number of a memory: 0 private, 1 shared, 2 of the host, then that of each segment of gradients.
 int memory_of(const MemoryLayout::Place& place) {
-  return place.segment >= 0 ? 2 + place.segment : place.shared ? 1 : 0;
+  if (place.segment >= 0) return 3 + place.segment;
+  return place.on_host ? 2 : place.shared ? 1 : 0;
 }
 
 /// The buffer to which each byte of a layout belongs: the last one that was written.

@@ -6,9 +6,9 @@
 //   layout.private_bytes + layout.shared_bytes;          // instead of the sum of all buffers
 //   layout.places.at("conv1_dy").offset;
 //
-// A buffer is in use from the first to the last node that uses it, except where its contents are computed again later
-// (PlanBuffer::unused). This holds in the list of the plan, and in the order
-// of schedule(). A transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
+// A buffer is in use from the first to the last node that uses it, except where its contents are computed again later,
+// or lie in host memory (PlanBuffer::unused). This holds in the list of the plan, and in the order of schedule(). A
+// transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
 // before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
 // order of the actions stays as it was.
 //
@@ -30,8 +30,9 @@ namespace aloni::nn {
 
 struct MemoryLayout {
   struct Place {
-    bool shared = false;  ///< in the memory that the ranks of a node share
-    Index offset = 0;     ///< in bytes; a multiple of `alignment`, except that of a gradient of parameters
+    bool shared = false;   ///< in the memory that the ranks of a node share
+    bool on_host = false;  ///< in host memory, for activations that leave the device (BufferRole::offloaded)
+    Index offset = 0;      ///< in bytes; a multiple of `alignment`, except that of a gradient of parameters
     Index bytes = 0;
     int segment = -1;  ///< in the memory of the gradients of this segment of the parameters; -1: in that of the layout
   };
@@ -40,8 +41,9 @@ struct MemoryLayout {
   /// By the name of the buffer. Aliases have no place, and neither have buffers with memory of their own: those of
   /// has_own_memory(), apart from gradients of parameters whose memory other buffers use.
   std::map<std::string, Place> places = {};
-  Index private_bytes = 0, shared_bytes = 0;  ///< multiples of `alignment`
+  Index private_bytes = 0, shared_bytes = 0, host_bytes = 0;  ///< multiples of `alignment`
 
+  /// Without host_bytes.
   Index bytes() const { return private_bytes + shared_bytes; }
 };
 

@@ -10,6 +10,7 @@
 #include <aloni/nn/plan/detail/gradient_sum_planner.hpp>
 #include <aloni/nn/plan/detail/layer_planner.hpp>
 #include <aloni/nn/plan/detail/lifetimes.hpp>
+#include <aloni/nn/plan/detail/offload_planner.hpp>
 #include <aloni/nn/plan/detail/recompute_planner.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/detail/update_planner.hpp>
@@ -99,8 +100,9 @@ class StepPlanner {
     if (plan_.update)
       detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
     detail::add_convolution_scratch(builder_);
-    detail::set_lifetimes(plan_);
     detail::mark_reads_beyond(plan_);
+    if (trains()) detail::add_offloading(builder_, options_.offload);
+    detail::set_lifetimes(plan_);
     return std::move(plan_);
   }
 
@@ -761,6 +763,7 @@ StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers,
                           "the plan of this network, with " + std::to_string(network.layers.size()));
   }
   check(options.recompute, static_cast<int>(network.layers.size()), "aloni::nn::plan_step");
+  check_offloading(options.offload, static_cast<int>(network.layers.size()), "aloni::nn::plan_step");
   if (options.streams) check_streams(*options.streams, "aloni::nn::plan_step");
   return StepPlanner(network, layers, rank, kind, machine, options).plan();
 }

@@ -9,6 +9,7 @@
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/offloading.hpp>
 #include <aloni/nn/plan/parameter_layout.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
@@ -45,6 +46,8 @@ struct StepOptions {
   std::optional<double> largest_overhead = {};
   /// Steps with a backward pass drop the activations of these blocks and compute them again.
   Recomputation recompute = {};
+  /// Steps with a backward pass keep the activations of these layers in host memory between both passes.
+  Offloading offload = {};
   /// Each convolution keeps its filters in the orders of its kernels, for many steps with the same values. Otherwise
   /// all convolutions share the memory of one. Empty: in inference only.
   std::optional<bool> keeps_filters = {};
@@ -59,6 +62,7 @@ struct StepOptions {
 ///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
 ///    NAME.momentum, or NAME.first_moment and NAME.second_moment;
 ///  - of a step with recomputed blocks: again, which stands for the order of nodes;
+///  - of a step that offloads: NAME.host, the place of the buffer NAME in host memory; "offload", as again;
 ///  - of an update with norms: update.norm_chunks, update.norm_sums, update.norm_block_sums, update.factors.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument, also for GradientSums::partial with split parameters.

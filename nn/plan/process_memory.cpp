@@ -146,7 +146,7 @@ Index touched_bytes(const Box& part, const Box& memory, Index element_bytes, Ind
 ProcessMemory process_memory(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                              const MachineDescription& machine) {
   const StepPlan& plan = *plans.front();
-  ProcessMemory memory{.network = bytes_of(plans, layout, machine),
+  ProcessMemory memory{.network = bytes_of(plans, layout, machine) + layout.host_bytes,
                        .kernels = count_kernels(plans) * machine.kernel_bytes,
                        .libraries = machine.library_bytes};
   for (const StepPlan* p : plans) memory.kernels += std::ssize(p->nodes) * machine.node_bytes;

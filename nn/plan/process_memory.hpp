@@ -16,7 +16,8 @@
 namespace aloni::nn {
 
 struct ProcessMemory {
-  Index network = 0;      ///< buffers and messages to ranks without shared memory: bytes_of()
+  /// Buffers and messages to ranks without shared memory, bytes_of(); and activations in host memory.
+  Index network = 0;
   Index messages = 0;     ///< packed values for ranks, or from ranks, that share memory
   Index kernels = 0;      ///< code and descriptions of convolution kernels, and of the nodes of the plans
   Index libraries = 0;    ///< pages of libraries that the first step touches

@@ -19,7 +19,8 @@ const char* name(ElementType type) {
 
 const char* name(BufferRole role) {
   constexpr std::array names{"input",      "activation",          "gradient",  "ghosts",    "partial_sums",
-                             "parameters", "parameter_gradients", "optimiser", "workspace", "messages"};
+                             "parameters", "parameter_gradients", "optimiser", "workspace", "messages",
+                             "offloaded"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -32,7 +33,7 @@ const char* kind(const Work& work) {
   constexpr std::array names{"convolution", "filter_gradient", "weights",    "bias",          "bias_gradient",
                              "rounding",    "pooling",         "resampling", "normalisation", "mean",
                              "dense",       "pointwise",       "dropout",    "loss",          "metrics",
-                             "norms",       "optimiser",       "transfer",   "reduction"};
+                             "norms",       "optimiser",       "offload",    "transfer",      "reduction"};
   static_assert(names.size() == std::variant_size_v<Work>);
   return names[work.index()];
 }
@@ -55,6 +56,7 @@ struct ChangingArguments {
   std::string operator()(const DenseWork&) const { return {}; }
   std::string operator()(const PointwiseWork&) const { return {}; }
   std::string operator()(const MetricsWork&) const { return {}; }
+  std::string operator()(const OffloadWork&) const { return {}; }
   // The host gives them to the kernels.
   std::string operator()(const LossWork& work) const { return work.scales_loss ? "the loss scale" : ""; }
   std::string operator()(const DropoutWork&) const { return "the number of the step, for masks of dropout"; }
@@ -75,6 +77,8 @@ bool is_border(const Work& work) {
   const auto* const region = std::get_if<ConvolutionWork>(&work);
   return region && region->border;
 }
+
+bool is_copy(const Work& work) { return std::holds_alternative<OffloadWork>(work); }
 
 std::string implementations(const Work& work) {
   const std::vector<ConvolutionCall>* calls = nullptr;
@@ -122,6 +126,7 @@ StepGraph graph_of(const StepPlan& plan) {
                            .kind = node.kind(),
                            .accesses = accesses_of(plan, node),
                            .border = is_border(node.work),
+                           .copies = is_copy(node.work),
                            .changing_arguments = changing_arguments(node.work)});
   return graph;
 }

@@ -29,7 +29,8 @@ enum class BufferRole : std::uint8_t {
   parameter_gradients,  ///< and their gradients
   optimiser,            ///< state of the optimiser (persistent), norms and factors of an update
   workspace,            ///< statistics, argmax, copies of weights
-  messages              ///< packed values
+  messages,             ///< packed values
+  offloaded             ///< copies of activations in host memory
 };
 const char* name(BufferRole role);
 
@@ -59,7 +60,8 @@ struct PlanBuffer {
   bool adopted = false;       ///< memory of the caller, which no node writes; `box` is in any layout
   int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by plan_step()
   /// Of a root: the nodes between `first` and `last` during which no later node needs its contents. Ascending; set by
-  /// plan_step(). They precede nodes that compute the contents again (PlanNode::repeats).
+  /// plan_step(). They precede nodes that compute the contents again (PlanNode::repeats), or fetch them from host
+  /// memory (OffloadWork).
   std::vector<NodeRange> unused = {};
 
   Index bytes() const { return box.size() * bytes_of(type); }

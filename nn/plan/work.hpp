@@ -271,6 +271,15 @@ struct NormWork {
   Index sums_read = 0;  ///< number of sums of squares
 };
 
+/// A copy between a buffer and its place in host memory: there behind the last use in the forward pass, and back before
+/// the first use in the backward pass (nn/plan/offloading.hpp). The buffers have equal boxes and types.
+struct OffloadWork {
+  bool back = false;
+  BufferId buffer = no_buffer, host = no_buffer;
+  /// Of a copy to host memory: the buffer keeps its place up to this node of the plan, so that kernels do not wait.
+  int kept_until = -1;
+};
+
 /// One source and one destination of a transfer; equal for a halo exchange.
 struct TransferItemPlan {
   BufferId source = no_buffer, destination = no_buffer;
@@ -311,15 +320,19 @@ struct ReductionWork {
   Index travelling_elements() const { return elements + (partial ? 1 : 0); }
 };
 
-using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
-                          PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
-                          DropoutWork, LossWork, MetricsWork, NormWork, OptimiserWork, TransferWork, ReductionWork>;
+using Work =
+    std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
+                 PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
+                 DropoutWork, LossWork, MetricsWork, NormWork, OptimiserWork, OffloadWork, TransferWork, ReductionWork>;
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);
 
 /// Whether it computes the border of a convolution beside its interior.
 bool is_border(const Work& work);
+
+/// Whether it copies between device and host memory.
+bool is_copy(const Work& work);
 
 /// StepNode::changing_arguments of a node with this work. @pre kernels do not keep reordered filters from step to step
 std::string changing_arguments(const Work& work);

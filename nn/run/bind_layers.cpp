@@ -528,6 +528,16 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const MetricsWork& work) -> K
   return [y, targets, sums](const Exec& exec) { local::foreground_overlap<T, Exec>(exec, y, targets, sums); };
 }
 
+template <class T, class Exec>
+auto Binder<T, Exec>::kernel(const StepPlan& plan, const OffloadWork& work) -> Kernel {
+  const auto bytes = static_cast<std::size_t>(plan.buffers[static_cast<std::size_t>(work.buffer)].bytes());
+  const Kokkos::View<std::byte*, Mem> buffer(memory_.template data<std::byte>(plan, work.buffer), bytes);
+  const Kokkos::View<std::byte*, typename PlanMemory<Exec>::HostMem> host(
+      memory_.template data<std::byte>(plan, work.host), bytes);
+  if (work.back) return [buffer, host](const Exec& exec) { Kokkos::deep_copy(exec, buffer, host); };
+  return [buffer, host](const Exec& exec) { Kokkos::deep_copy(exec, host, buffer); };
+}
+
 #define INSTANTIATE(T, Exec)                                                                \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const PoolingWork&)->Kernel;       \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const ResamplingWork&)->Kernel;    \
@@ -537,7 +547,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const MetricsWork& work) -> K
   template auto Binder<T, Exec>::kernel(const StepPlan&, const PointwiseWork&)->Kernel;     \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const DropoutWork&)->Kernel;       \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const LossWork&)->Kernel;          \
-  template auto Binder<T, Exec>::kernel(const StepPlan&, const MetricsWork&)->Kernel;
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const MetricsWork&)->Kernel;       \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const OffloadWork&)->Kernel;
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE
 

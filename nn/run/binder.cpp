@@ -41,6 +41,7 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
                 .accesses = memory_.accesses(plan, planned),
                 .plan_node = n,
                 .border = is_border(planned.work),
+                .copies = is_copy(planned.work),
                 .changing_arguments = changing_arguments(planned.work)};
   add = std::visit(
       [&](const auto& work) -> AddToStep {

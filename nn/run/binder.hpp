@@ -137,6 +137,7 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const MetricsWork& work);
   Kernel kernel(const StepPlan& plan, const NormWork& work);
   Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
+  Kernel kernel(const StepPlan& plan, const OffloadWork& work);
 
   /// The stream for which the plan has scratch memory of a convolution.
   static int stream_of(const StepPlan& plan, const ConvolutionWork& work) {

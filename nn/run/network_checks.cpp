@@ -119,6 +119,8 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.streams", o.streams.value_or(0));
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");
   values.add("options.recompute", to_string(o.recompute, description));
+  check_offloading(o.offload, static_cast<int>(description.layers.size()), "aloni::nn::Network");
+  values.add("options.offload", offloading_text(o.offload, description));
   values.add("adopted input", input ? text_of(*input) : "none");
   comm::check_equal(comm, "aloni::nn::Network", values);
   return comm;

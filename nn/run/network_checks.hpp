@@ -43,6 +43,7 @@ StepOptions step_options(const NetworkOptions& options, const AllParameters& par
           .update_options = parameters.update_options(),
           .largest_overhead = options.largest_overhead,
           .recompute = options.recompute,
+          .offload = options.offload,
           .keeps_filters = options.inference,
           .streams = options.streams};
 }

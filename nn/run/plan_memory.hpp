@@ -11,6 +11,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -29,6 +30,9 @@ template <class Exec>
 class PlanMemory {
  public:
   using Mem = typename Exec::memory_space;
+  /// Of activations that leave the device: page-locked, so that they are copied beside kernels.
+  using HostMem = std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible, Mem,
+                                     Kokkos::SharedHostPinnedSpace>;
 
   PlanMemory(const comm::Communicator& comm, const Queue<Exec>& queue) : comm_(comm), queue_(queue) {}
 
@@ -52,6 +56,7 @@ class PlanMemory {
       Kokkos::deep_copy(queue_.space(), Kokkos::View<std::byte*, Mem>(static_cast<std::byte*>(data), bytes),
                         std::byte{0xff});  // a NaN in all types
     };
+    const Block host = allocate_on_host(layout.host_bytes, poison);
     const auto arena = [&](const std::string& name, Index bytes, bool in_shared_memory) {
       const Block all = allocate<double>(name, bytes / 8, in_shared_memory);
       if (poison) poisoned(all.data, bytes);
@@ -61,6 +66,7 @@ class PlanMemory {
     const Block shared = arena("shared_buffers", layout.shared_bytes, true);
     for (const auto& [name, place] : layout.places) {
       const Block& all = place.segment >= 0 ? gradients_.at(static_cast<std::size_t>(place.segment))
+                         : place.on_host    ? host
                          : place.shared     ? shared
                                             : own;
       blocks_[name] = {static_cast<std::byte*>(all.data) + place.offset, all.owner,
@@ -72,7 +78,7 @@ class PlanMemory {
           poisoned(blocks_.at(b.name).data, b.bytes());
       for (const PlanBuffer& b : plan->buffers)
         if (b.alias == no_buffer && !b.by_kernels && !is_learned(b) && !blocks_.contains(b.name))
-          blocks_[b.name] = allocate(b);
+          blocks_[b.name] = b.role == BufferRole::offloaded ? allocate_on_host(b.bytes()) : allocate(b);
     }
   }
 
@@ -142,6 +148,11 @@ class PlanMemory {
         break;
     }
     return allocate<std::int32_t>(b.name, b.box.size(), b.shared);
+  }
+  static Block allocate_on_host(Index bytes, bool poison = false) {
+    const Kokkos::View<std::byte*, HostMem> view("aloni::nn::offloaded", static_cast<std::size_t>(bytes));
+    if (poison) std::fill_n(view.data(), view.size(), std::byte{0xff});
+    return {view.data(), std::make_shared<Kokkos::View<std::byte*, HostMem>>(view)};
   }
   template <class U>
   Block allocate(const std::string& name, Index elements, bool shared) const {

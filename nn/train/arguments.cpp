@@ -20,7 +20,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
                flip, brightness, contrast, backend, tf32, gradients, check_replicas, allow_nonfinite, timed_steps,
-               checkpoint, initial_weights, export_weights, recompute, memory_limit, bucket_bytes, chunk_bytes,
+               checkpoint, initial_weights, export_weights, recompute, offload, memory_limit, bucket_bytes, chunk_bytes,
                direct_bytes, largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
@@ -46,7 +46,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
   values.add("checkpoint resume", checkpoint.resume);
   values.add("initial_weights", initial_weights).add("export_weights", export_weights);
-  values.add("recompute", recompute).add("memory_limit", memory_limit);
+  values.add("recompute", recompute).add("offload", offload).add("memory_limit", memory_limit);
   values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("chunk_bytes", chunk_bytes.value_or(-1));
   values.add("direct_bytes", direct_bytes.value_or(-1));
   values.add("largest_overhead", largest_overhead.value_or(-1));

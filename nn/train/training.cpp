@@ -5,7 +5,7 @@
 #include <aloni/core/memory.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/network_plan.hpp>
-#include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/run/network_checks.hpp>
 #include <aloni/nn/weights_file.hpp>
 
@@ -96,15 +96,18 @@ NetworkOptions Training<T>::make_network_options() const {
                          .largest_overhead = options_.largest_overhead,
                          .multiplications_per_slab = options_.multiplications_per_slab,
                          .convolutions = options_.convolutions};
-  if (options_.recompute.empty() && options_.memory_limit == 0) return options;
+  MemoryWish wish{.recompute = options_.recompute, .offload = options_.offload};
+  if (options_.memory_limit > 0) wish.limit = options_.memory_limit;
+  if (wish.empty()) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));
   const auto splits = resolve(strategy_, description_, comm_.size());
   const NetworkPlan layers =
       plan_network(description_, splits, comm_.size(), std::min(micro_batch(options_), source_.size()));
   const StepOptions step = detail::step_options<T>(options, parameters_);
-  const std::optional<Index> limit = options_.memory_limit > 0 ? std::optional(options_.memory_limit) : std::nullopt;
-  options.recompute = recomputation_for(description_, layers, machine, step, options_.recompute, limit).blocks;
+  const MemorySavings savings = memory_savings_for(description_, layers, machine, step, wish);
+  options.recompute = savings.recomputation.blocks;
+  options.offload = savings.offload;
   return options;
 }
 
@@ -363,6 +366,7 @@ void Training<T>::finish_report() {
   report_.times = timed_.times();
   if (options_.update.loss_scaling) report_.loss_scale = parameters_.loss_scale_state();
   if (!network_options_.recompute.empty()) report_.recomputed = to_string(network_options_.recompute, description_);
+  if (!network_options_.offload.empty()) report_.offloaded = offloading_text(network_options_.offload, description_);
 }
 
 template <class T>

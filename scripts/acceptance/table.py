@@ -150,8 +150,11 @@ def idle(results):
 
 
 def memory(results):
-    limited, free = results.seconds("memory/mesh2k-6G"), results.seconds("memory/mesh2k")
-    return limited / free, f"{limited * 1e3:.1f} ms, without a limit {free * 1e3:.1f} ms"
+    """The faster way: activations are computed again, or lie in host memory."""
+    again, offloaded = results.seconds("memory/mesh2k-6G"), results.seconds("memory/mesh2k-6G-offloaded")
+    free = results.seconds("memory/mesh2k")
+    return min(again, offloaded) / free, (f"{again * 1e3:.1f} ms recomputed, {offloaded * 1e3:.1f} ms offloaded, "
+                                          f"without a limit {free * 1e3:.1f} ms")
 
 
 # (check, function, bar: ">=" or "<=" and a number, or None)

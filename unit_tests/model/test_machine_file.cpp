@@ -101,7 +101,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 6,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 7,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -148,7 +148,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "6, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "7, " : " from "));
     }
   }
 }
@@ -270,6 +270,17 @@ TEST(MachineFile, ReadsTheVersionWithoutKernelsInSteps) {
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json["processor"].erase("float16_flops");  // that version had it
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.float16_flops");
+}
+
+TEST(MachineFile, ReadsTheVersionWithoutTheBandwidthToTheHost) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 6;
+  json["processor"].erase("host_bandwidth");
+  Machine expected = aloni::test::machine_with_every_field();
+  expected.processor.host_bandwidth = 0;
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json["kernels"][0].erase("seconds_alone");  // that version had them
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: kernels[0].seconds_alone");
 }
 
 TEST(MachineFile, RefusesConstantsOfTransfersThatCannotBe) {

@@ -1,5 +1,6 @@
 #include "round_times.hpp"
 
+#include <aloni/core/error.hpp>
 #include <aloni/model/communication.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
@@ -110,6 +111,48 @@ TEST(Simulate, ADeviceHidesSumsBehindTheBackwardPass) {
 }
 
 // Free kernels start all sums at once. Together they may not exceed the bandwidth of the link.
+TEST(Simulate, CopiesToHostMemoryRunBesideTheKernelsOfADevice) {
+  Machine machine = free_machine();
+  const auto net = resnet();
+  const auto layers = layers_of(net, "1", 1, 4);
+  SimulationOptions offloading;
+  for (int i = 0; i < static_cast<int>(net.layers.size()); ++i) offloading.step.offload.push_back(i);
+  const RoundTimes times(1e-3);
+  const auto run = [&](const SimulationOptions& options) { return simulate(net, layers, machine, times, options); };
+  const auto with_copies =
+      nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, 1), offloading.step);
+  double bytes = 0;  // that leave; as many return
+  int copies = 0;
+  for (const nn::PlanNode& node : with_copies.nodes) {
+    const auto* copy = std::get_if<nn::OffloadWork>(&node.work);
+    if (!copy) continue;
+    ++copies;
+    if (!copy->back) bytes += static_cast<double>(with_copies.buffers[static_cast<std::size_t>(copy->buffer)].bytes());
+  }
+  ASSERT_GT(copies, 40);
+
+  // A host copies by kernels, one after the other.
+  EXPECT_NEAR(run(offloading).seconds, run({}).seconds + 1e-3 * copies, 1e-9);
+
+  machine.planning.on_host = false;
+  try {
+    run(offloading);
+    FAIL() << "a device without a bandwidth to its host";
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("host_bandwidth"), std::string::npos) << e.what();
+  }
+  const SimulatedStep kept = run({});
+  machine.processor.host_bandwidth = bytes / 1e-6;
+  const SimulatedStep fast = run(offloading);
+  EXPECT_NEAR(fast.seconds, kept.seconds, 1e-4);
+  EXPECT_DOUBLE_EQ(sum_of(fast.layers), fast.seconds);
+  machine.processor.host_bandwidth = bytes / (10 * kept.seconds);
+  const SimulatedStep slow = run(offloading);
+  EXPECT_GT(slow.seconds, 20 * kept.seconds);  // both ways
+  EXPECT_LT(slow.seconds, 21 * kept.seconds);
+  EXPECT_NEAR(slow.exposed_communication, slow.seconds - kept.seconds, 1e-4);
+}
+
 TEST(Simulate, SumsOfManyBucketsShareTheLink) {
   Machine machine = free_machine();
   machine.planning.on_host = false;

@@ -2,6 +2,7 @@
 // Random networks and random splits from a seed, for the tests that compare split with unsplit.
 #include <aloni/core/random.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/offloading.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/distribution.hpp>
@@ -386,6 +387,15 @@ inline Recomputation random_recomputation(Dice& dice, int layers) {
     first = last + 1 + static_cast<int>(dice(0, 2));
   }
   return blocks;
+}
+
+/// All layers in half of the cases, else a random half of them.
+inline Offloading random_offloading(Dice& dice, int layers) {
+  const bool all = dice(0, 1) == 0;
+  Offloading chosen;
+  for (int i = 0; i < layers; ++i)
+    if (all || dice(0, 1) == 0) chosen.push_back(i);
+  return chosen;
 }
 
 }  // namespace aloni::nn::test

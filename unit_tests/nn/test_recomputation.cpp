@@ -7,6 +7,7 @@
 #include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/plan/verify.hpp>
@@ -162,7 +163,7 @@ TEST(Recomputation, LimitsThatNoChoiceMeetsAreRefusedWithTheLeastPeak) {
   EXPECT_LE(choose_recomputation(net, layers, {}, {}, least.peak_bytes).peak_bytes, least.peak_bytes);
   const auto error_of = [&](const std::string& wish, Index limit) -> std::string {
     try {
-      recomputation_for(net, layers, {}, {}, wish, limit);
+      memory_savings_for(net, layers, {}, {}, {.recompute = wish, .limit = limit});
     } catch (const InvalidArgument& e) {
       return e.what();
     }

@@ -217,6 +217,7 @@ std::vector<Change> changes_of_options() {
       number("checkpoint keep", &CheckpointOptions::keep),
       number("checkpoint resume", &CheckpointOptions::resume),
       {Call::train, "recompute", [](Arguments& a, Dice&) { a.options.recompute = "*"; }},
+      {Call::train, "offload", [](Arguments& a, Dice&) { a.options.offload = "*"; }},
       {Call::train, "bucket_bytes", [](Arguments& a, Dice&) { a.options.bucket_bytes = 4096; }},
       {Call::train, "chunk_bytes", [](Arguments& a, Dice&) { a.options.chunk_bytes = 4096; }},
       {Call::train, "direct_bytes", [](Arguments& a, Dice&) { a.options.direct_bytes = 4096; }},
@@ -240,6 +241,7 @@ std::vector<Change> changes_of_options() {
        [](Arguments& a, Dice&) {
          a.network_options.recompute = {{0, 0}};
        }},
+      {Call::network, "options.offload", [](Arguments& a, Dice&) { a.network_options.offload = {0}; }},
       {Call::network, "options.direct_bytes",
        [](Arguments& a, Dice& dice) { a.network_options.direct_bytes = dice(0, 1000); }},
       {Call::network, "options.chunk_bytes",

@@ -133,7 +133,21 @@ TEST(StreamPlan, GivesBordersAStreamOfTheirOwn) {
   EXPECT_EQ(plan_streams(graph, actions, streams_of(graph, actions, 3)).events,
             (Events{{begin_of_step, 0}, {2, 3}, {1, 4}, {3, 4}, {5, 6}}));
   EXPECT_THROW(check_streams(0, "test"), InvalidArgument);
-  EXPECT_THROW(check_streams(4, "test"), InvalidArgument);
+  EXPECT_THROW(check_streams(5, "test"), InvalidArgument);
+}
+
+TEST(StreamPlan, GivesCopiesToHostMemoryAStreamOfTheirOwn) {
+  using namespace test_step_graph;
+  StepGraph graph{
+      {kernel("maker", {writes(0, rows(0, 8))}), kernel("leaves", {reads(0, rows(0, 8)), writes(1, rows(0, 8))}),
+       kernel("next", {writes(2, rows(0, 8))}), kernel("returns", {reads(1, rows(0, 8)), writes(0, rows(0, 8))}),
+       kernel("reader", {reads(0, rows(0, 8)), reads(2, rows(0, 8))})}};
+  graph.nodes[1].copies = graph.nodes[3].copies = true;
+  const auto actions = schedule(graph);
+  EXPECT_EQ(streams_of(graph, actions, 3), std::vector<int>(5, compute_stream));
+  EXPECT_EQ(streams_of(graph, actions, 4), (std::vector<int>{0, 3, 0, 3, 0}));
+  // The copy waits for the maker, and the reader for the return. Other kernels wait for no copy.
+  EXPECT_EQ(plan_streams(graph, actions, streams_of(graph, actions, 4)).events, (Events{{0, 1}, {3, 4}}));
 }
 
 TEST(StreamPlan, RefusesAStreamTooFewAndANegativeStream) {

@@ -35,8 +35,8 @@ struct Case {
   std::vector<StepPlan> plans;
 };
 
-/// `recomputes`: half of the plans compute some activations again.
-Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
+/// `saves`: half of the plans compute some activations again, and a third move some to host memory.
+Case random_case(std::uint64_t seed, int most_ranks, bool saves = true) {
   Dice dice(seed);
   Case c;
   c.network = random_network(dice, Kinds::all);
@@ -80,8 +80,9 @@ Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
   }
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
-  if (recomputes && other(0, 1) == 0)
+  if (saves && other(0, 1) == 0)
     options.recompute = random_recomputation(other, static_cast<int>(c.network.layers.size()));
+  if (saves && other(0, 2) == 0) options.offload = random_offloading(other, static_cast<int>(c.network.layers.size()));
   for (int r = 0; r < ranks; ++r) c.plans.push_back(plan_step(c.network, c.layers, r, kind, machine, options));
   return c;
 }
@@ -171,8 +172,9 @@ struct NetworkPlans {
         if (b.alias != no_buffer || has_own_memory(b.name)) continue;
         const auto place = places.places.find(b.name);
         if (place == places.places.end()) return b.name + " has no place";
-        const auto& [shared, offset, bytes, segment] = place->second;
+        const auto& [shared, on_host, offset, bytes, segment] = place->second;
         const Index end = segment >= 0 ? training.gradient_memory.at(static_cast<std::size_t>(segment)).bytes
+                          : on_host    ? places.host_bytes
                           : shared     ? places.shared_bytes
                                        : places.private_bytes;
         if (bytes < b.bytes()) return "the place of " + b.name + " is too small";
@@ -280,6 +282,7 @@ void for_wrong_places(const StepPlan& plan, const MemoryLayout& layout,
       MemoryLayout wrong = layout;
       wrong.places[plan.buffers[b].name].offset = place_a->second.offset;
       wrong.places[plan.buffers[b].name].shared = place_a->second.shared;
+      wrong.places[plan.buffers[b].name].on_host = place_a->second.on_host;
       wrong.places[plan.buffers[b].name].segment = place_a->second.segment;
       f(wrong);
     }

@@ -33,24 +33,30 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({"--export-strategy", "net.strategy"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
   EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");
+  EXPECT_EQ(fault({"--offload", "conv1,pool*", "--memory-limit", "2G"}), "");
   EXPECT_EQ(fault({"--machine", "lassen", "--strategy", "auto"}), "");
 }
 
 TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"--recompute", ""},        {"--memory-limit", "2X"}, {"--memory-limit", "0"},
-      {"--ranks", "0"},           {"--ranks", "-4"},        {"--ranks", "1000001"},
-      {"--ranks-per-node", "-1"}, {"--batch", "0"},         {"--classes", "0"},
-      {"--model", "nonet"},       {"--precision", "half"},  {"--optimiser", "lion"},
-      {"--input", "28x28"},       {"--input", "28"},        {"--input", "0x28x1"},
-      {"--input", "28x28x1x"},    {"--input", "28X28X1"},   {"--input", "x1x1x1"},
-      {"--input", "-1x28x1"},     {"--input", "1x1x1x1x1"}, {"--input", "9999999999999999999999x1x1"},
+      {"--recompute", ""},      {"--offload", ""},
+      {"--memory-limit", "2X"}, {"--memory-limit", "0"},
+      {"--ranks", "0"},         {"--ranks", "-4"},
+      {"--ranks", "1000001"},   {"--ranks-per-node", "-1"},
+      {"--batch", "0"},         {"--classes", "0"},
+      {"--model", "nonet"},     {"--precision", "half"},
+      {"--optimiser", "lion"},  {"--input", "28x28"},
+      {"--input", "28"},        {"--input", "0x28x1"},
+      {"--input", "28x28x1x"},  {"--input", "28X28X1"},
+      {"--input", "x1x1x1"},    {"--input", "-1x28x1"},
+      {"--input", "1x1x1x1x1"}, {"--input", "9999999999999999999999x1x1"},
   };
   for (const auto& [flag, value] : cases)
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
   EXPECT_THAT(fault({"--machine", "lasen"}), HasSubstr("did you mean lassen?"));
   EXPECT_THAT(fault({"--strategy", "auto"}), AllOf(HasSubstr("--strategy = auto"), HasSubstr("--machine NAME")));
-  for (const auto& [flag, value] : {std::pair("--complete", "n"), std::pair("--recompute", "auto")})
+  for (const auto& [flag, value] :
+       {std::pair("--complete", "n"), std::pair("--recompute", "auto"), std::pair("--offload", "auto")})
     EXPECT_THAT(fault({"--machine", "lassen", "--strategy", "auto", flag, value}),
                 AllOf(HasSubstr(flag), HasSubstr("--strategy auto")));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));

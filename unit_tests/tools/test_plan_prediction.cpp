@@ -59,7 +59,7 @@ TEST(PlanPrediction, AChosenRecomputationIsPlanned) {
   r.memory_limit = whole * 4 / 5;
   const PlanSummary summary = predicted(r, machine, true);
   EXPECT_EQ(r.recompute, "auto");
-  EXPECT_FALSE(summary.recomputation.blocks.empty());
+  EXPECT_FALSE(summary.savings.recomputation.blocks.empty());
   EXPECT_LE(summary.peak_bytes, *r.memory_limit);
 }
 

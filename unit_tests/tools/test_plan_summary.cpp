@@ -65,18 +65,46 @@ TEST(PlanSummary, ShowsThePriceOfRecomputation) {
   const PlanSummary without = summarise(plain), least = summarise(limited);
   EXPECT_EQ(least.peak_bytes_without, without.peak_bytes);
   EXPECT_LT(least.peak_bytes, without.peak_bytes);
-  EXPECT_EQ(least.peak_bytes, least.recomputation.peak_bytes);
+  EXPECT_EQ(least.peak_bytes, least.savings.recomputation.peak_bytes);
   limited.memory_limit = (least.peak_bytes + without.peak_bytes) / 2;
   const PlanSummary some = summarise(limited);
   EXPECT_LE(some.peak_bytes, *limited.memory_limit);
-  EXPECT_NEAR(some.flops, without.flops + some.recomputation.extra_flops, 1e-6 * without.flops);
+  EXPECT_NEAR(some.flops, without.flops + some.savings.recomputation.extra_flops, 1e-6 * without.flops);
   EXPECT_THAT(to_text(limited, some), testing::AllOf(HasSubstr("recomputed: "), HasSubstr(" flops more (")));
   const auto json = nlohmann::json::parse(to_json(limited, some));
-  EXPECT_EQ(json["recomputed"].size(), some.recomputation.blocks.size());
+  EXPECT_EQ(json["recomputed"].size(), some.savings.recomputation.blocks.size());
   EXPECT_EQ(json["run"]["memory_limit"], *limited.memory_limit);
   EXPECT_EQ(json["run"]["recompute"], "auto");
   limited.memory_limit = 1000;
   EXPECT_THROW(summarise(limited), InvalidArgument);
+}
+
+TEST(PlanSummary, ShowsThePriceOfOffloading) {
+  PlanRequest plain = request("1", 1);
+  plain.model = "resnet18";
+  plain.network = nn::make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  PlanRequest moved = plain;
+  moved.offload = "auto";
+  EXPECT_THROW(summarise(moved), Unsupported);  // from a host
+  plain.machine = moved.machine = MachineDescription{.on_host = false};
+  const PlanSummary without = summarise(plain), all = summarise(moved);
+  EXPECT_EQ(all.peak_bytes_without, without.peak_bytes);
+  EXPECT_LT(all.peak_bytes, without.peak_bytes);
+  EXPECT_EQ(all.flops, without.flops);
+  EXPECT_EQ(all.savings.offload.size(), moved.network.layers.size());
+  EXPECT_THAT(to_text(moved, all),
+              testing::AllOf(HasSubstr(" without offloading\n"), HasSubstr("offloaded: stem.conv to fc; "),
+                             HasSubstr(" to host memory and back in a step, ")));
+  moved.memory_limit = (all.peak_bytes + without.peak_bytes) / 2;
+  const PlanSummary some = summarise(moved);
+  EXPECT_LE(some.peak_bytes, *moved.memory_limit);
+  EXPECT_LT(some.savings.moved_bytes, all.savings.moved_bytes);
+  const auto json = nlohmann::json::parse(to_json(moved, some));
+  EXPECT_EQ(json["offloaded"].size(), some.savings.offload.size());
+  EXPECT_EQ(json["offloaded"][0], moved.network.layers[0].name);
+  EXPECT_EQ(json["offloaded_bytes"], some.savings.moved_bytes);
+  EXPECT_GT(json["host_bytes_per_rank"], 0);
+  EXPECT_EQ(json["run"]["offload"], "auto");
 }
 
 TEST(MemoryArguments, ReadNumbersOfBytes) {

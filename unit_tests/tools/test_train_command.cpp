@@ -66,6 +66,8 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
                    "5",
                    "--recompute",
                    "conv1,conv2",
+                   "--offload",
+                   "conv1",
                    "--memory-limit",
                    "512M"}),
             "");

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <variant>
 
 namespace aloni::nn::detail {
 
@@ -50,19 +51,25 @@ void set_lifetimes(StepPlan& plan) {
     }
     const bool other = plan.buffers[static_cast<std::size_t>(r.buffer)].other_indices;
     uses[static_cast<std::size_t>(root)].push_back({n, other ? r.buffer : root, r.box, writes});
-    if (writes && plan.nodes[static_cast<std::size_t>(n)].repeats >= 0)
-      repeated[static_cast<std::size_t>(root)].insert(n);
+    const PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
+    if (writes && (node.repeats >= 0 || is_copy(node.work))) repeated[static_cast<std::size_t>(root)].insert(n);
   };
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
     for (const PlanRegion& r : plan.nodes[static_cast<std::size_t>(n)].reads) use(r, n, false);
     for (const PlanRegion& r : plan.nodes[static_cast<std::size_t>(n)].writes) use(r, n, true);
   }
+  std::vector<int> kept_until(plan.buffers.size(), -1);
+  for (const PlanNode& node : plan.nodes)
+    if (const auto* copy = std::get_if<OffloadWork>(&node.work); copy && !copy->back)
+      kept_until[static_cast<std::size_t>(copy->buffer)] = copy->kept_until;
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
     for (const int n : repeated[b]) {
       int before = -1;
       for (const RootUse& u : uses[b])
         if (u.node < n) before = u.node;
-      if (before >= 0 && before + 1 < n && is_written_before_read(uses[b], n))
+      const bool back = is_copy(plan.nodes[static_cast<std::size_t>(n)].work);
+      if (back) before = std::min(std::max(before, kept_until[b]), n - 1);
+      if (before >= 0 && before + 1 < n && (back || is_written_before_read(uses[b], n)))
         plan.buffers[b].unused.push_back({before + 1, n - 1});
     }
   }

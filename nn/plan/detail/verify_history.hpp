@@ -18,6 +18,8 @@ struct WrittenCells {
   int writer;
   BufferId through;                ///< an alias with other indices, or the root
   std::vector<views::Box> unread;  ///< parts that no node has read so far
+  /// The node that brought the value back from host memory; `initial`: it has been there since its writer.
+  int returned = initial;
 };
 
 /// Whether a node computes the summand of a sum over ranks.

@@ -54,6 +54,10 @@ class Values : History {
     for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
       check_work(layers_, *this, node(n));
       repetitions_.check(*this, n);
+      if (const auto* copy = std::get_if<OffloadWork>(&node(n).work)) {
+        copy->back ? bring_back(n, *copy) : take_away(*copy);
+        continue;
+      }
       for (const PlanRegion& r : node(n).reads) read(n, r);
       if (std::holds_alternative<ReductionWork>(node(n).work))
         for (const PlanRegion& r : node(n).reads) addends_[{n, plan_.root(r.buffer)}] = writers_of(r);
@@ -122,11 +126,35 @@ class Values : History {
   /// The memory of a buffer has other contents while the plan says that its own are not needed.
   void check_kept(int n, const PlanRegion& r, const Cells& c) const {
     for (const NodeRange& unused : buffer(plan_.root(r.buffer)).unused) {
-      if (c.writer > unused.last || n < unused.first) continue;
+      if (std::max(c.writer, c.returned) > unused.last || n < unused.first) continue;
       refuse(plan_, &node(n),
              "reads " + buffer(r.buffer).name + " " + views::to_string(intersect(c.box, r.box)) +
                  ", which was dropped after its writer: " + (c.writer == initial ? "none" : node(c.writer).label));
     }
+  }
+  void take_away(const OffloadWork& copy) {
+    away_[copy.host] = {copy.buffer, cells_[static_cast<std::size_t>(copy.buffer)]};
+  }
+  /// Each cell has again the value that its writer gave it.
+  void bring_back(int n, const OffloadWork& copy) {
+    const auto found = away_.find(copy.host);
+    if (found == away_.end())
+      refuse(plan_, &node(n), "brings back " + buffer(copy.buffer).name + ", which has not left");
+    if (found->second.buffer != copy.buffer) {
+      refuse(plan_, &node(n),
+             buffer(copy.host).name + " is no copy of " + buffer(copy.buffer).name + " but of " +
+                 buffer(found->second.buffer).name);
+    }
+    std::vector<Cells>& now = cells_[static_cast<std::size_t>(copy.buffer)];
+    for (const Cells& c : now) {
+      const auto is_same = [&](const Cells& kept) { return kept.writer == c.writer && contains(kept.box, c.box); };
+      if (std::ranges::none_of(found->second.cells, is_same))
+        refuse(plan_, &node(n),
+               "overwrites " + buffer(copy.buffer).name + " " + views::to_string(c.box) +
+                   ", which changed after it had left: " + node(c.writer).label);
+    }
+    now = found->second.cells;
+    for (Cells& c : now) c.returned = n;
   }
   int node_layer_of_last_write(BufferId view) const {
     const auto found = last_write_.find(view);
@@ -153,7 +181,7 @@ class Values : History {
       std::vector<Box> boxes{c.box};
       subtract(boxes, r.box);
       for (const Box& b : boxes) {
-        rest.push_back({b, c.writer, c.through, {}});
+        rest.push_back({b, c.writer, c.through, {}, c.returned});
         for (const Box& u : c.unread)
           if (const Box part = intersect(u, b); !part.empty()) rest.back().unread.push_back(part);
       }
@@ -354,7 +382,7 @@ class Values : History {
       return std::ranges::any_of(layers_.layers[static_cast<std::size_t>(layer)].inputs,
                                  [&](const LayerInput& input) { return wants_gradient(input.source); });
     return std::ranges::any_of(plan_.nodes, [&](const PlanNode& n) {
-      return n.layer == layer && n.phase == StepPhase::backward && n.repeats < 0 &&
+      return n.layer == layer && n.phase == StepPhase::backward && n.repeats < 0 && !is_copy(n.work) &&
              !std::holds_alternative<ReductionWork>(n.work);
     });
   }
@@ -425,6 +453,11 @@ class Values : History {
 
   const NetworkPlan& layers_;
   Repetitions repetitions_{plan_};
+  struct Away {
+    BufferId buffer = no_buffer;
+    std::vector<Cells> cells = {};  ///< with which it left
+  };
+  std::map<BufferId, Away> away_;           // by buffer of host memory
   std::map<BufferId, int> last_write_;      // by buffer, or alias with other indices
   std::map<BufferId, int> read_by_others_;  // the last read by another layer than that of the last write
 };

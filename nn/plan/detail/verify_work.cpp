@@ -376,6 +376,16 @@ class WorkCheck {
     writes(n, w.factors, whole(w.factors));
   }
   void check(const PlanNode& n, const OptimiserWork& w) const { reads(n, w.factors, whole(w.factors)); }
+  void check(const PlanNode& n, const OffloadWork& w) const {
+    const PlanBuffer &moved = buffer(w.buffer), &kept = buffer(w.host);
+    if (moved.alias != no_buffer || moved.role == BufferRole::offloaded || kept.role != BufferRole::offloaded)
+      refuse(plan_, &n, "copies between " + moved.name + " and " + kept.name);
+    if (moved.box != kept.box || moved.type != kept.type)
+      refuse(plan_, &n, "copies between buffers that differ in their boxes or types");
+    if (n.phase != (w.back ? StepPhase::backward : StepPhase::forward)) refuse(plan_, &n, "copies in the wrong phase");
+    reads(n, w.back ? w.host : w.buffer, moved.box);
+    writes(n, w.back ? w.buffer : w.host, moved.box);
+  }
   void check(const PlanNode& n, const ReductionWork& w) const {
     Index elements = 0;
     for (const BufferId b : w.buffers) {
