@@ -42,6 +42,7 @@ struct Case {
   const char* name;
   NetworkDescription network;
   const char* grid;
+  const char* offload = nullptr;  ///< layers whose activations lie in host memory between both passes; null: none
 };
 
 /// Blocks of convolution, batch normalisation and ReLU, as in mesh1k, with few filters.
@@ -95,8 +96,14 @@ NetworkDescription small_mesh_with_dropout() {
 std::vector<Case> cases(int ranks) {
   const NetworkDescription lenet = lenet5(views::make_extents(1, {28, 28}, 1), 10);
   if (ranks == 2)
-    return {{"lenet5", lenet, "h2"}, {"residual", small_residual_net(), "n2"}, {"mesh", small_mesh(), "w2"}};
-  return {{"lenet5", lenet, "n4"}, {"residual", small_residual_net(), "n2h2"}, {"mesh", small_mesh(), "h2w2"}};
+    return {{"lenet5", lenet, "h2"},
+            {"residual", small_residual_net(), "n2"},
+            {"mesh", small_mesh(), "w2"},
+            {"offloading mesh", small_mesh(), "h2", "*"}};
+  return {{"lenet5", lenet, "n4"},
+          {"residual", small_residual_net(), "n2h2"},
+          {"mesh", small_mesh(), "h2w2"},
+          {"offloading mesh", small_mesh(), "h2w2", "*"}};
 }
 
 /// Late streams for a step on a host, where sums over ranks work in place: values may be read after the start, and
@@ -192,20 +199,23 @@ class BoundStep {
   static constexpr std::uint64_t seed = 17;
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
-  BoundStep(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid, int streams,
-            bool records = false, bool lends_gradient_memory = true)
+  BoundStep(const comm::Communicator& comm, const Case& c, int streams, bool records = false,
+            bool lends_gradient_memory = true)
       : comm_(comm),
-        layers_(plan_network(net, resolve(Strategy::uniform(views::ProcessGrid::parse(grid)), net, comm.size()),
+        layers_(plan_network(c.network,
+                             resolve(Strategy::uniform(views::ProcessGrid::parse(c.grid)), c.network, comm.size()),
                              comm.size(), samples)),
-        parameters_(comm, queue_, net, seed),
+        parameters_(comm, queue_, c.network, seed),
         memory_(comm, queue_),
-        whole_(net.input) {
+        whole_(c.network.input) {
     whole_[views::Dim::sample] = samples;
     MachineDescription machine = comm::describe_machine(comm, detail::costs_of({}, on_host));
     machine.bucket_bytes = 2048;             // several sums beside the backward pass
     machine.direct_bytes = unlimited_bytes;  // values are read at the start of a transfer
-    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine,
-                      {.largest_overhead = 1.0, .streams = streams});
+    plan_ = plan_step(c.network, layers_, comm.rank(), StepKind::training, machine,
+                      {.largest_overhead = 1.0,
+                       .offload = c.offload ? offloaded_layers(c.network, c.offload) : Offloading{},
+                       .streams = streams});
     if (!lends_gradient_memory) plan_.gradient_memory.clear();
     detail::use_parameters(parameters_, memory_);
     const std::vector<const StepPlan*> plans{&plan_};
@@ -248,6 +258,30 @@ class BoundStep {
     if (point == begin_of_step || point == streams().end()) return false;
     const StepAction& action = actions()[static_cast<std::size_t>(point)];
     return std::holds_alternative<WeightsWork>(plan_.nodes[static_cast<std::size_t>(action.node)].work);
+  }
+
+  /// Whether the point brings activations back from host memory. It also waits for a kernel whose values it does not
+  /// need, so that it does not begin too early.
+  bool brings_back(int point) const {
+    if (point == begin_of_step || point == streams().end()) return false;
+    const StepAction& action = actions()[static_cast<std::size_t>(point)];
+    const auto* const copy = std::get_if<OffloadWork>(&plan_.nodes[static_cast<std::size_t>(action.node)].work);
+    return copy && copy->back;
+  }
+
+  /// Whether the point brings activations back to a place that no other buffer has had meanwhile. They are still there.
+  bool returns_to_an_untouched_place(int point) const {
+    if (!brings_back(point)) return false;
+    const int back = actions()[static_cast<std::size_t>(point)].node;
+    const BufferId b = std::get<OffloadWork>(plan_.nodes[static_cast<std::size_t>(back)].work).buffer;
+    const auto accesses = memory_.accesses(plan_, plan_.nodes[static_cast<std::size_t>(back)]);
+    const auto own = std::ranges::find(accesses, true, &Access::writes);
+    const NodeRange away = plan_.buffers[static_cast<std::size_t>(b)].unused.front();
+    for (int n = away.first; n <= away.last; ++n)
+      for (const Access& a : memory_.accesses(plan_, plan_.nodes[static_cast<std::size_t>(n)]))
+        if (a.writes && a.bytes > 0 && a.address < own->address + own->bytes && own->address < a.address + a.bytes)
+          return false;
+    return true;
   }
 
   /// Two steps with different data, from the same initial values; what they leave on this rank.
@@ -403,7 +437,7 @@ bool on_any_rank(const comm::Communicator& comm, bool value) {
 TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
   const auto comm = aloni::test::make_communicator();
   for (const Case& c : cases(comm.size())) {
-    BoundStep step(comm, c.network, c.grid, most_streams);
+    BoundStep step(comm, c, most_streams);
     const std::vector<T> expected = step.run_in_order();
     ASSERT_TRUE(std::ranges::all_of(expected, [](T v) { return std::isfinite(v); })) << c.name;
     for (std::uint64_t order = 1; order <= 10; ++order) {
@@ -417,9 +451,9 @@ TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
 /// No buffer lies in the memory of gradients: there the sums of a mean would precede its copy, with the same values.
 TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
   const auto comm = aloni::test::make_communicator();
-  int found = 0, found_at_borders = 0;
+  int found = 0, found_at_borders = 0, found_at_copies = 0;
   for (const Case& c : cases(comm.size())) {
-    BoundStep step(comm, c.network, c.grid, most_streams, false, false);
+    BoundStep step(comm, c, most_streams, false, false);
     const std::vector<T> expected = step.run_in_order();
     for (int rank = 0; rank < comm.size(); ++rank) {
       const bool mine = comm.rank() == rank;
@@ -429,7 +463,7 @@ TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
         StreamPlan plan = step.streams();
         StreamChoice order = random_order(static_cast<std::uint64_t>(e));
         std::string race;
-        bool can_show = false, at_border = false;
+        bool can_show = false, at_border = false, at_copy = false;
         if (mine) {
           const StreamEvent event = plan.events[static_cast<std::size_t>(e)];
           plan.events.erase(plan.events.begin() + e);
@@ -437,18 +471,22 @@ TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
           race = find_race(step.graph(), step.actions(), plan).value_or("");
           EXPECT_NE(race, "");
           at_border = plan.stream(event.before) == border_stream || plan.stream(event.after) == border_stream;
-          can_show = !step.starts_transfer_without_source(event.before) && !step.announces_filters(event.after);
+          at_copy = plan.stream(event.before) == copy_stream || plan.stream(event.after) == copy_stream;
+          can_show = !step.starts_transfer_without_source(event.before) && !step.announces_filters(event.after) &&
+                     !step.brings_back(event.before) && !step.returns_to_an_untouched_place(event.after);
         }
         const bool wrong = on_any_rank(comm, !same_bits(step.run_late(plan, order), expected));
         if (most(can_show ? 1 : 0) == 0) continue;
         EXPECT_TRUE(wrong) << c.name << ", rank " << rank << ", event " << e << ": " << race;
         ++found;
         found_at_borders += most(at_border ? 1 : 0);
+        found_at_copies += most(at_copy ? 1 : 0);
       }
     }
   }
   EXPECT_GE(found, 20 * comm.size());
   EXPECT_GE(found_at_borders, comm.size());
+  EXPECT_GE(found_at_copies, 4 * comm.size());
 }
 
 /// A node in a recorded segment whose kernels depend on values of the host would repeat those of the first step.
@@ -457,7 +495,7 @@ TEST(LateStreams, RepeatRecordedSegmentsWithTheSameBits) {
   auto all = cases(comm.size());
   all.push_back({"mesh with dropout", small_mesh_with_dropout(), all.back().grid});
   for (const Case& c : all) {
-    BoundStep step(comm, c.network, c.grid, most_streams), recorded(comm, c.network, c.grid, most_streams, true);
+    BoundStep step(comm, c, most_streams), recorded(comm, c, most_streams, true);
     const std::vector<T> expected = step.run_varied(false);
     ASSERT_TRUE(std::ranges::all_of(expected, [](T v) { return std::isfinite(v); })) << c.name;
     const bool same = same_bits(recorded.run_varied(true), expected);

