@@ -91,8 +91,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent" and "messages" are those of one training
 /// step. "recomputed": names of the first and the last layer of each block. "extra_flops": of repeated nodes.
 /// "offloaded": names of layers. "offloaded_bytes": that leave for host memory in a step. All numbers are the largest
-/// over ranks. "convolutions": each convolution with "layer", "convolution", "implementation", "source" ("rule", "near",
-/// "measured") and "reason".
+/// over ranks. "convolutions": each convolution with "layer", "convolution", "implementation", "source" ("rule",
+/// "near", "measured") and "reason".
 /// With K-FAC there is also "kfac": {"product_flops", "average_flops", "factor_bytes_sent", "factor_messages",
 /// "inversion_flops", "direction_flops", "direction_bytes_received", "memory_bytes"} (nn/plan/kfac_cost.hpp).
 /// On a device there are also "graphs": {"segments", "recorded_segments", "kernels", "recorded_kernels",

@@ -437,6 +437,10 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   // A sum that does not wait for all ranks needs all parameters on each of them.
   // K-FAC needs whole weights on each rank, too.
   const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
+  if (!memory_.offload().empty() && kernel_place(comm).on_host) {
+    refuse("--offload", memory_.offload(),
+           "--recompute, or a device: activations of a host are in host memory already");
+  }
   if (chooses && comm.size() > 1 && !memory_.offload().empty()) {
     refuse("--offload", memory_.offload(),
            "together with --strategy. aloni plan --strategy auto --export-strategy FILE writes an automatic one");

@@ -14,9 +14,9 @@
 // (nn/plan/recomputation.hpp). A buffer that several layers share belongs to the layer that writes it first.
 //
 // A buffer begins to return so early that the kernels before its use take as long as the copy, and its memory is taken
-// until the kernels behind its last use have taken as long. Buffers of at most two nodes are on their way at once, in each
-// direction: copies that take longer than kernels make kernels wait, and need no more memory. Source: Rhu, Gimelshein,
-// Clemons, Zulfiqar and Keckler, vDNN: Virtualized deep neural networks, 2016, section III.
+// until the kernels behind its last use have taken as long. Buffers of at most two nodes are on their way at once, in
+// each direction: copies that take longer than kernels make kernels wait, and need no more memory. Source: Rhu,
+// Gimelshein, Clemons, Zulfiqar and Keckler, vDNN: Virtualized deep neural networks, 2016, section III.
 #include <aloni/nn/network_description.hpp>
 
 #include <string>

@@ -230,10 +230,9 @@ class BadInput(unittest.TestCase):
         self.train_refused(FAILURE, [LABELS, "7999"], data=self.damaged_data(LABELS, change))
 
     def test_refuses_to_offload_from_a_host(self):
-        self.refused(FAILURE, ["offloading", "conv1", "host memory already"], "train", "--data", DATA, "--offload",
-                     "conv1", "--strategy", "n2", ranks=(2,))
-        without_strategy = start([MPIRUN, "-n", "2", COMMAND, "train", "--data", DATA, "--offload", "conv1"])
-        self.check(finish(without_strategy, LIMIT), USAGE, "--offload = conv1", "--strategy")
+        self.refused(USAGE, ["--offload = conv1", "--recompute", "host memory already"], "train", "--data", DATA,
+                     "--offload", "conv1", ranks=(1, 2))
+        self.refused(USAGE, ["offloading", "conv1", "host memory already"], "plan", "--offload", "conv1")
 
     def test_refuses_a_strategy_with_an_unknown_layer(self):
         strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")

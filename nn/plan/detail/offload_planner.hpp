@@ -1,10 +1,10 @@
 #pragma once
 // Adds the copies of activations to host memory and back (nn/plan/offloading.hpp) to a plan that has all other nodes.
 //
-// A buffer leaves behind its last node of the forward pass or of the loss. Its place is free, and it begins to return, at
-// nodes that follow from estimated times: a device does about a thousand flops, or moves 60 bytes in its memory, while
-// one byte crosses the link to the host (an H100 with PCI Express 5.0). Buffers of at most two nodes are on their way at once.
-// Buffers that would return before their place is free stay: copies of them would save nothing.
+// A buffer leaves behind its last node of the forward pass or of the loss. Its place is free, and it begins to return,
+// at nodes that follow from estimated times: a device does about a thousand flops, or moves 60 bytes in its memory,
+// while one byte crosses the link to the host (an H100 with PCI Express 5.0). Buffers of at most two nodes are on their
+// way at once. Buffers that would return before their place is free stay: copies of them would save nothing.
 //
 // Ranks may have different copies: their nodes are kernels, which no other rank awaits.
 #include <aloni/nn/plan/detail/builder.hpp>
