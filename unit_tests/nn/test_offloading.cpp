@@ -167,6 +167,26 @@ TEST(Offloading, CopiesRunBesideKernels) {
   EXPECT_GT(2 * hidden_back, static_cast<int>(journeys.size()));
 }
 
+/// Without a loss between both passes the activations that are used last would return at once.
+TEST(Offloading, BuffersStayWhoseMemoryWouldNotBeFree) {
+  const NetworkDescription net = make_model("resnet18", {});
+  const StepPlan plan = planned(net, 8, {.offload = offloaded_layers(net, "*")}, StepKind::gradients);
+  const std::map<BufferId, Journey> journeys = journeys_of(plan);
+  EXPECT_GT(journeys.size(), 20u);
+  for (const auto& [b, journey] : journeys)
+    EXPECT_EQ(plan.buffers[static_cast<std::size_t>(b)].unused.size(), 1u)
+        << plan.buffers[static_cast<std::size_t>(b)].name;
+}
+
+TEST(Offloading, PositionsOfMaximaLeaveToo) {
+  const NetworkDescription net = make_model("unet2d", {.input = views::make_extents(1, {32, 32}, 1)});
+  const StepPlan plan = planned(net, 2, {.offload = offloaded_layers(net, "*")});
+  const auto all = journeys_of(plan);
+  EXPECT_TRUE(std::ranges::any_of(all, [&](const auto& moved) {
+    return plan.buffers[static_cast<std::size_t>(moved.first)].type == ElementType::int32;
+  }));
+}
+
 TEST(Offloading, NeedsABackwardPass) {
   const NetworkDescription net = make_model("resnet18", {});
   const StepPlan plan = planned(net, 8, {.offload = offloaded_layers(net, "*")}, StepKind::inference);
@@ -296,28 +316,25 @@ std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
           }
           return false;
         },
-        {"is no copy of", "differ in their boxes", "changed after it had left", "another layer has overwritten",
-         "which no node has written"}}},
+        {"is no copy of", "differ in their boxes"}}},
       {"a buffer changes after it has left",
        {[](StepPlan& plan, Dice& dice) {
           const int n = any_copy(plan, false, dice);
           if (n < 0) return false;
           const BufferId b = copy_of(plan.nodes[static_cast<std::size_t>(n)])->buffer;
           for (int before = n - 1; before >= 0; --before) {
-            PlanNode& writer = plan.nodes[static_cast<std::size_t>(before)];
+            const PlanNode& writer = plan.nodes[static_cast<std::size_t>(before)];
             const auto writes = [&](const PlanRegion& r) { return plan.root(r.buffer) == b; };
-            if (writer.communication >= 0 || std::ranges::none_of(writer.writes, writes)) continue;
-            if (std::ranges::any_of(plan.nodes, [&](const PlanNode& other) { return other.repeats == before; }))
-              return false;
-            std::rotate(plan.nodes.begin() + before, plan.nodes.begin() + before + 1, plan.nodes.begin() + n + 1);
+            if (std::ranges::none_of(writer.writes, writes)) continue;
+            // It leaves before its last writer.
+            std::rotate(plan.nodes.begin() + before, plan.nodes.begin() + n, plan.nodes.begin() + n + 1);
             for (PlanNode& other : plan.nodes)
-              if (other.repeats > before && other.repeats <= n) --other.repeats;
+              if (other.repeats >= before && other.repeats < n) ++other.repeats;
             return true;
           }
           return false;
         },
-        {"changed after it had left", "which no node has written", "another layer has overwritten",
-         "before it is summed", "which was dropped"}}},
+        {"changed after it had left"}}},
       {"a buffer is read while it is away",
        {[](StepPlan& plan, Dice& dice) {
           const int n = any_copy(plan, false, dice);
