@@ -1,36 +1,77 @@
 #include <aloni/nn/plan/memory_savings.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/detail/offload_planner.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
 
 namespace aloni::nn {
 
 namespace {
+
 constexpr const char* operation = "aloni::nn::memory_savings_for";
+
+Offloading first_layers(int number) {
+  Offloading chosen(static_cast<std::size_t>(number));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  return chosen;
 }
+
+/// The largest number from 0 to `most` of which `good` is true. @pre good(0); if it is true of a number, then of all
+/// smaller ones
+template <class F>
+int largest(int most, const F& good) {
+  if (good(most)) return most;
+  int high = most, low = 0;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (good(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+/// The first layers, as many as the kernels of the forward pass hide the copies of. It is shorter than the backward
+/// pass. Of rank 0, which has the largest blocks.
+Offloading hidden_offloading(const NetworkDescription& network, const NetworkPlan& layers,
+                             const MachineDescription& machine, const StepOptions& options) {
+  const auto planned = [&](int number) {
+    StepOptions step = options;
+    step.offload = first_layers(number);
+    return plan_step(network, layers, 0, StepKind::training, machine, step);
+  };
+  const StepPlan plan = planned(0);
+  double hidden = 0;
+  for (const PlanNode& node : plan.nodes)
+    if (node.phase == StepPhase::forward && node.kind() == NodeKind::kernel)
+      hidden += detail::bytes_copied_beside(cost(plan, node, machine), options.activations);
+  const auto fits = [&](int number) {
+    Index moved = 0;
+    for (const PlanBuffer& buffer : planned(number).buffers)
+      if (buffer.role == BufferRole::offloaded) moved += buffer.bytes();
+    return static_cast<double>(moved) <= hidden;
+  };
+  return first_layers(largest(static_cast<int>(network.layers.size()), fits));
+}
+
+}  // namespace
 
 Offloading choose_offloading(const NetworkDescription& network, const NetworkPlan& layers,
                              const MachineDescription& machine, const StepOptions& options,
                              std::optional<Index> limit) {
   const auto all = static_cast<int>(network.layers.size());
-  const auto first = [](int number) {
-    Offloading chosen;
-    for (int i = 0; i < number; ++i) chosen.push_back(i);
-    return chosen;
-  };
-  if (!limit) return first(all);
-  const auto fits = [&](int number) {
+  if (!limit) return first_layers(all);
+  const auto is_too_much = [&](int number) {
     StepOptions step = options;
-    step.offload = first(number);
-    return largest_memory(network, layers, machine, StepKind::training, step, limit).peak <= *limit;
+    step.offload = first_layers(number);
+    return largest_memory(network, layers, machine, StepKind::training, step, limit).peak > *limit;
   };
-  if (fits(0)) return {};
-  int few = 0, many = all;  // `few` layers do not suffice
-  while (many - few > 1) {
-    const int middle = (few + many) / 2;
-    (fits(middle) ? many : few) = middle;
-  }
-  return first(many);
+  if (!is_too_much(0)) return {};
+  return first_layers(std::min(all, largest(all, is_too_much) + 1));
 }
 
 MemorySavings memory_savings_for(const NetworkDescription& network, const NetworkPlan& layers,
@@ -46,10 +87,25 @@ MemorySavings memory_savings_for(const NetworkDescription& network, const Networ
       wish.recompute.empty() || chooses_blocks ? Recomputation{} : recomputed_blocks(network, wish.recompute);
   step.offload = wish.offload.empty() || chooses_layers ? Offloading{} : offloaded_layers(network, wish.offload);
   if (chooses_layers) step.offload = choose_offloading(network, layers, machine, step, wish.limit);
-  MemorySavings savings{.recomputation = chooses_blocks
-                                             ? choose_recomputation(network, layers, machine, step, wish.limit)
-                                             : price_recomputation(network, layers, machine, step),
-                        .offload = step.offload};
+  const auto recomputation = [&] {
+    return chooses_blocks ? choose_recomputation(network, layers, machine, step, wish.limit)
+                          : price_recomputation(network, layers, machine, step);
+  };
+  std::optional<PricedRecomputation> chosen;
+  if (chooses_blocks && chooses_layers && wish.limit) {
+    const Offloading needed = step.offload;
+    const Offloading hidden = hidden_offloading(network, layers, machine, step);
+    if (hidden.size() < needed.size()) {
+      step.offload = hidden;
+      try {
+        chosen = recomputation();
+      } catch (const InvalidArgument&) {  // more must leave, although kernels will wait
+        step.offload = needed;
+      }
+    }
+  }
+  if (!chosen) chosen = recomputation();
+  MemorySavings savings{.recomputation = *std::move(chosen), .offload = step.offload};
   const PricedRecomputation& priced = savings.recomputation;
   if (wish.limit && priced.peak_bytes > *wish.limit) {
     throw InvalidArgument(operation, "memory limit", std::to_string(*wish.limit) + " bytes",

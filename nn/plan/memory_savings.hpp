@@ -6,9 +6,10 @@
 //       memory_savings_for(net, layers, machine, options, {.offload = "auto", .limit = Index{6} << 30});
 //   savings.apply(options);
 //
-// With a limit, "auto" saves as little as meets it. Offloading comes first, because copies run beside kernels; then
-// blocks are computed again (nn/plan/choose_recomputation.hpp). The first layers leave first: their activations wait
-// longest for the backward pass, so their copies have most time.
+// With a limit, "auto" saves as little as meets it. The first layers leave first: their activations wait longest for
+// the backward pass, so their copies have most time. If both ways are "auto", layers leave as long as kernels hide
+// their copies, by an estimate (nn/plan/detail/offload_planner.hpp). If that does not suffice, blocks are computed
+// again.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -42,7 +43,7 @@ struct MemorySavings {
   }
 };
 
-/// The first layers, as few as meet the limit. All layers if these do not, and without a limit.
+/// The first layers, as few as meet the limit. All layers if these do not, and without a limit. Found by bisection.
 /// options.offload does not count. @pre as plan_step(), for all ranks of `layers`
 Offloading choose_offloading(const NetworkDescription& network, const NetworkPlan& layers,
                              const MachineDescription& machine, const StepOptions& options, std::optional<Index> limit);

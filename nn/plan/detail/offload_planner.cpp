@@ -1,6 +1,5 @@
 #include <aloni/nn/plan/detail/offload_planner.hpp>
 
-#include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
 
 #include <algorithm>
@@ -25,8 +24,6 @@ struct Journey {
   int returns = 0;  ///< the node before which it begins to return
 };
 
-/// Kernels of a device do so many flops, or so many bytes of traffic, while one byte is copied to the host or back.
-constexpr double flops_per_copied_byte = 1000, traffic_per_copied_byte = 60;
 /// Buffers of so many nodes are on their way at once, in each direction.
 constexpr std::size_t nodes_on_the_way = 2;
 
@@ -76,9 +73,7 @@ class OffloadPlanner {
     for (const PlanNode& n : plan_.nodes) {
       double time = 0;
       if (n.kind() == NodeKind::kernel) {
-        const NodeCost c = cost(plan_, n, builder_.machine());
-        time = std::max(c.flops / flops_per_copied_byte,
-                        static_cast<double>(c.bytes_read + c.bytes_written) / traffic_per_copied_byte);
+        time = bytes_copied_beside(cost(plan_, n, builder_.machine()), builder_.activations());
       }
       times_.push_back(times_.back() + time);
     }
@@ -236,6 +231,13 @@ class OffloadPlanner {
 };
 
 }  // namespace
+
+double bytes_copied_beside(const NodeCost& kernel, ElementType activations) {
+  const double flops_per_byte = is_16_bit(activations) ? 8000 : 1000;
+  constexpr double traffic_per_byte = 60;
+  return std::max(kernel.flops / flops_per_byte,
+                  static_cast<double>(kernel.bytes_read + kernel.bytes_written) / traffic_per_byte);
+}
 
 void add_offloading(PlanBuilder& builder, const Offloading& layers) {
   if (!layers.empty()) OffloadPlanner(builder, layers).add();
