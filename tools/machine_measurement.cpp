@@ -1,4 +1,5 @@
 #include <aloni/core/comm/calibration.hpp>
+#include <aloni/core/comm/device_links.hpp>
 #include <aloni/core/comm/link_probe.hpp>
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/memory_probes.hpp>
@@ -132,6 +133,49 @@ double empty_kernel_seconds() {
          kernels;
 }
 
+/// Bytes read and written per second by copies in memory of the device, from one half of `bytes` to the other.
+double device_bandwidth(std::size_t bytes, double time) {
+  const Queue<Exec> queue;
+  const Kokkos::View<std::byte*, Exec::memory_space> from("aloni::tools: from", bytes / 2),
+      to("aloni::tools: to", bytes / 2);
+  // The wait for the last copy must not count.
+  const std::size_t copies = std::max<std::size_t>(4, (std::size_t{1} << 30) / bytes);
+  const double seconds = least_seconds(time, [&] {
+    for (std::size_t i = 0; i < copies; ++i) Kokkos::deep_copy(queue.space(), to, from);
+    queue.fence("aloni::tools::measure_machine: copies in memory of the device are complete");
+  });
+  return static_cast<double>(copies * (bytes / 2) * 2) / seconds;
+}
+
+/// Of the memory level that holds `bytes`, by the place where kernels run. `threads`: of a host.
+double bandwidth(std::size_t bytes, int threads, double seconds) {
+  return on_host ? copy_bandwidth(bytes, threads, seconds) : device_bandwidth(bytes, seconds);
+}
+
+/// Bytes per second between a device and page-locked memory of its host, in the slower direction. All ranks copy at the
+/// same time, as in a step.
+double host_bandwidth(const comm::Communicator& comm, double time) {
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  const Queue<Exec> queue;
+  const Kokkos::View<std::byte*, Exec::memory_space> device("aloni::tools: device", bytes);
+  const Kokkos::View<std::byte*, Kokkos::SharedHostPinnedSpace> host("aloni::tools: host", bytes);
+  const auto seconds = [&](const auto& to, const auto& from) {
+    return least_seconds(time, [&] {
+      Kokkos::deep_copy(queue.space(), to, from);
+      queue.fence("aloni::tools::measure_machine: a copy between device and host is complete");
+    });
+  };
+  comm.barrier();
+  const double slower = std::max(seconds(host, device), seconds(device, host));
+  return comm.all_reduce(static_cast<double>(bytes) / slower, comm::Reduction::min);
+}
+
+/// The cache of one core, or of a device: all its multiprocessors share one.
+std::size_t own_cache_bytes() {
+  return on_host ? cache_bytes(2) : static_cast<std::size_t>(comm::own_device().cache_bytes);
+}
+std::size_t shared_cache_bytes() { return on_host ? cache_bytes(3) : 0; }
+
 model::Processor measure_processor(const comm::Communicator& comm, const MachineDescription& planning, double seconds) {
   const int threads = Exec().concurrency();
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -146,19 +190,20 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
   if (!on_host) p.float16_flops = convolution_rate<comm::float16>(comm, planning) / units;  // hosts compute in float
   p.kernel_seconds = on_first_rank(comm, [&] { return empty_kernel_seconds(); });
-  const std::size_t own = cache_bytes(2), shared = cache_bytes(3);
+  if (!on_host) p.host_bandwidth = host_bandwidth(comm, seconds);
+  const std::size_t own = own_cache_bytes(), shared = shared_cache_bytes();
   p.core_cache_bytes = static_cast<double>(own);
   p.node_cache_bytes = static_cast<double>(shared);
   const auto one_core = [&](std::size_t bytes) {
-    return on_first_rank(comm, [&] { return copy_bandwidth(bytes, 1, seconds); });
+    return on_first_rank(comm, [&] { return bandwidth(bytes, 1, seconds); });
   };
   if (own > 0) p.core_cache_bandwidth = one_core(own / 2);
   if (shared > 2 * own) p.node_cache_bandwidth = one_core(std::max(2 * own, shared / 8));
-  const std::size_t large = std::max<std::size_t>(std::size_t{64} << 20, 4 * shared);
+  const std::size_t large = std::max(std::size_t{64} << 20, 4 * std::max(own, shared));
   p.core_bandwidth = one_core(large);
   const int share = std::max(1, cores / ranks);  // threads of this rank, so that all cores work
   comm.barrier();
-  const double all = comm.node().all_reduce(copy_bandwidth(large, share, seconds), comm::Reduction::sum);
+  const double all = comm.node().all_reduce(bandwidth(large, share, seconds), comm::Reduction::sum);
   p.node_bandwidth = comm.all_reduce(all, comm::Reduction::min);
   return p;
 }
@@ -242,7 +287,7 @@ void measure_links(const comm::Communicator& comm, double seconds, model::Machin
 }  // namespace
 
 std::string processor_name() {
-  if (!on_host) return Exec::name();
+  if (!on_host) return comm::own_device().name;
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(": ");
@@ -283,8 +328,9 @@ model::Machine measure_machine(const comm::Communicator& comm, const MachineMeas
   machine.planning.tuning.reset();
   machine.ranks_per_node = static_cast<int>(comm.all_reduce(std::int64_t{comm.node().size()}, comm::Reduction::max));
   machine.threads_per_rank = place.threads;
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  machine.memory_bytes = comm.all_reduce(memory / machine.ranks_per_node, comm::Reduction::min);
+  const double of_node = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double memory = on_host ? of_node / machine.ranks_per_node : comm::own_device().memory_bytes;
+  machine.memory_bytes = comm.all_reduce(memory, comm::Reduction::min);
   machine.processor = measure_processor(comm, machine.planning, options.seconds_per_probe);
   machine.name = machine.processor.name;
   measure_links(comm, options.seconds_per_probe, machine);

@@ -1,5 +1,6 @@
 #include <aloni/core/comm/device_links.hpp>
 
+#include <aloni/core/comm/device/device_memory.hpp>
 #include <aloni/core/comm/device/device_sharing.hpp>
 #include <aloni/core/comm/grouped_messages.hpp>
 #include <aloni/core/comm/shared_events.hpp>
@@ -110,5 +111,7 @@ DeviceLinks describe_devices(const Communicator& comm) {
   for (const Text& text : texts) links.devices.emplace_back(text.data());
   return links;
 }
+
+DeviceFacts own_device() { return detail::device_facts(); }
 
 }  // namespace aloni::comm

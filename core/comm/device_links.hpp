@@ -12,6 +12,14 @@
 
 namespace aloni::comm {
 
+/// Of the device of this process. Zeros, and an empty name, without a device.
+struct DeviceFacts {
+  std::string name = {};  ///< "NVIDIA H100 80GB HBM3"
+  double memory_bytes = 0;
+  double cache_bytes = 0;  ///< of the cache that all its multiprocessors share
+};
+DeviceFacts own_device();
+
 enum class DeviceWay : std::uint8_t {
   copies_by_events,      ///< the receiver copies from the sender's device; kernels wait for kernels
   copies_by_hosts,       ///< the same, but the hosts wait for kernels

@@ -64,6 +64,7 @@ inline model::Machine machine_with_every_field() {
   machine.processor.name = "a processor";
   machine.processor.cores_per_node = 96;
   machine.processor.float16_flops = 3e12;
+  machine.processor.host_bandwidth = 2.5e10;
   machine.processor.efficiency = {{model::KernelKind::dense, 0.5}, {model::KernelKind::copy, 1}};
   machine.links[1].latency = 1.0 / 7;
   machine.all_reduces = {{.ranks = 4,

@@ -40,6 +40,11 @@ TEST(MachineMeasurement, FieldsArePlausible) {
   expect_within(p.core_bandwidth, 1e8, 1e13, "core_bandwidth");
   expect_within(p.node_bandwidth, 1e8, 1e13, "node_bandwidth");
   expect_within(p.kernel_seconds, 1e-9, 1e-3, "kernel_seconds");
+  if (machine.planning.on_host) {
+    EXPECT_EQ(p.host_bandwidth, 0);
+  } else {
+    expect_within(p.host_bandwidth, 1e8, 1e12, "host_bandwidth");
+  }
   expect_within(machine.memory_bytes, 1e8, 1e14, "memory_bytes");
   expect_within(machine.combine_seconds_per_byte, 1e-13, 1e-7, "combine_seconds_per_byte");
   if (comm.node().size() < 2) return;
@@ -60,7 +65,7 @@ TEST(MachineMeasurement, IsEqualOnAllRanks) {
   const model::Processor& p = machine.processor;
   for (const double value :
        {p.float32_flops, p.float64_flops, p.bfloat16_flops, p.float16_flops, p.core_bandwidth, p.node_bandwidth,
-        p.core_cache_bandwidth, p.node_cache_bandwidth, p.kernel_seconds, machine.memory_bytes,
+        p.core_cache_bandwidth, p.node_cache_bandwidth, p.host_bandwidth, p.kernel_seconds, machine.memory_bytes,
         machine.exchange_seconds, machine.combine_seconds_per_byte, static_cast<double>(machine.planning.direct_bytes)})
     expect_equal(value);
   for (const model::LinkCosts& link : machine.links)

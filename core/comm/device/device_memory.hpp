@@ -1,6 +1,8 @@
 #pragma once
-// Whether messages may lie in device memory: see engine/trial_message.hpp. Processes of a node share memory through
-// device_sharing.hpp.
+// The memory of the device of this process, and whether messages may lie in it: see engine/trial_message.hpp. Processes
+// of a node share memory through device_sharing.hpp.
+#include <aloni/core/comm/device_links.hpp>
+
 #include <cstddef>
 #include <memory>
 
@@ -11,6 +13,9 @@ bool build_has_devices();
 /// Whether MPI says that it sends from and receives into device memory. Some do and then fail: see
 /// engine/trial_message.hpp.
 bool mpi_reports_device_memory();
+
+/// comm::own_device().
+DeviceFacts device_facts();
 
 /// Two arrays for a trial message.
 class TrialMemory {

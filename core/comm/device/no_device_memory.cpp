@@ -9,6 +9,8 @@ bool build_has_devices() { return false; }
 
 bool mpi_reports_device_memory() { return false; }
 
+DeviceFacts device_facts() { return {}; }
+
 std::unique_ptr<TrialMemory> make_trial_memory(int, std::size_t) { return nullptr; }
 
 }  // namespace aloni::comm::detail

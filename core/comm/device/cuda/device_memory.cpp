@@ -62,6 +62,13 @@ bool mpi_reports_device_memory() {
 #endif
 }
 
+DeviceFacts device_facts() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  if (!good(cudaGetDevice(&device)) || !good(cudaGetDeviceProperties(&properties, device))) return {};
+  return {properties.name, static_cast<double>(properties.totalGlobalMem), static_cast<double>(properties.l2CacheSize)};
+}
+
 std::unique_ptr<TrialMemory> make_trial_memory(int rank, std::size_t bytes) {
   auto memory = std::make_unique<DeviceTrialMemory>();
   return memory->allocate(rank, bytes) ? std::move(memory) : nullptr;
