@@ -97,16 +97,16 @@ TEST(Offloading, OfOneLayerLeavesTheOthersOnTheDevice) {
   EXPECT_EQ(copies, 2);
 }
 
-/// The positions of copies of a plan, by buffer.
-struct Journey {
+/// The positions of the copies of a buffer in a plan.
+struct Copies {
   int away = -1, back = -1;
 };
-std::map<BufferId, Journey> journeys_of(const StepPlan& plan) {
-  std::map<BufferId, Journey> journeys;
+std::map<BufferId, Copies> copies_by_buffer(const StepPlan& plan) {
+  std::map<BufferId, Copies> all_copies;
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n)
     if (const OffloadWork* const copy = copy_of(plan.nodes[static_cast<std::size_t>(n)]))
-      (copy->back ? journeys[copy->buffer].back : journeys[copy->buffer].away) = n;
-  return journeys;
+      (copy->back ? all_copies[copy->buffer].back : all_copies[copy->buffer].away) = n;
+  return all_copies;
 }
 
 /// Kernels between `first` and `last`, without copies.
@@ -123,23 +123,23 @@ int kernels_between(const StepPlan& plan, int first, int last) {
 TEST(Offloading, CopiesRunBesideKernels) {
   const NetworkDescription net = make_model("resnet18", {});
   const StepPlan plan = planned(net, 8, {.offload = offloaded_layers(net, "*")});
-  const std::map<BufferId, Journey> journeys = journeys_of(plan);
-  ASSERT_GT(journeys.size(), 20u);
+  const std::map<BufferId, Copies> all_copies = copies_by_buffer(plan);
+  ASSERT_GT(all_copies.size(), 20u);
   const MemoryLayout layout = lay_out_memory({&plan}, {});
   int hidden_away = 0, hidden_back = 0;
   std::vector<int> on_the_way(plan.nodes.size(), 0);
-  for (const auto& [b, journey] : journeys) {
+  for (const auto& [b, copies] : all_copies) {
     const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
     ASSERT_EQ(buffer.unused.size(), 1u) << buffer.name;
     const NodeRange unused = buffer.unused.front();
-    EXPECT_LT(journey.away, unused.first) << buffer.name;
+    EXPECT_LT(copies.away, unused.first) << buffer.name;
     EXPECT_LE(unused.first, unused.last) << buffer.name;
-    EXPECT_EQ(unused.last, journey.back - 1) << buffer.name;
-    hidden_away += kernels_between(plan, journey.away, unused.first) > 0 ? 1 : 0;
-    for (int n = journey.away; n < unused.first; ++n) ++on_the_way[static_cast<std::size_t>(n)];
+    EXPECT_EQ(unused.last, copies.back - 1) << buffer.name;
+    hidden_away += kernels_between(plan, copies.away, unused.first) > 0 ? 1 : 0;
+    for (int n = copies.away; n < unused.first; ++n) ++on_the_way[static_cast<std::size_t>(n)];
     // Until then its place is its own.
     const MemoryLayout::Place& place = layout.places.at(buffer.name);
-    for (int n = journey.away; n < unused.first; ++n) {
+    for (int n = copies.away; n < unused.first; ++n) {
       const PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
       for (const auto* regions : {&node.reads, &node.writes}) {
         for (const PlanRegion& r : *regions) {
@@ -152,28 +152,28 @@ TEST(Offloading, CopiesRunBesideKernels) {
         }
       }
     }
-    int used = journey.back + 1;
+    int used = copies.back + 1;
     const auto uses = [&](const PlanNode& node) {
       const auto is_it = [&](const PlanRegion& r) { return plan.root(r.buffer) == b; };
       return std::ranges::any_of(node.reads, is_it) || std::ranges::any_of(node.writes, is_it);
     };
     while (!uses(plan.nodes[static_cast<std::size_t>(used)])) ++used;
-    hidden_back += kernels_between(plan, journey.back, used) > 0 ? 1 : 0;
-    for (int n = journey.back; n < used; ++n) ++on_the_way[static_cast<std::size_t>(n)];
+    hidden_back += kernels_between(plan, copies.back, used) > 0 ? 1 : 0;
+    for (int n = copies.back; n < used; ++n) ++on_the_way[static_cast<std::size_t>(n)];
   }
   // Those of two nodes, which use up to two each.
   EXPECT_LE(*std::ranges::max_element(on_the_way), 4);
-  EXPECT_GT(2 * hidden_away, static_cast<int>(journeys.size()));
-  EXPECT_GT(2 * hidden_back, static_cast<int>(journeys.size()));
+  EXPECT_GT(2 * hidden_away, static_cast<int>(all_copies.size()));
+  EXPECT_GT(2 * hidden_back, static_cast<int>(all_copies.size()));
 }
 
 /// Without a loss between both passes the activations that are used last would return at once.
 TEST(Offloading, BuffersStayWhoseMemoryWouldNotBeFree) {
   const NetworkDescription net = make_model("resnet18", {});
   const StepPlan plan = planned(net, 8, {.offload = offloaded_layers(net, "*")}, StepKind::gradients);
-  const std::map<BufferId, Journey> journeys = journeys_of(plan);
-  EXPECT_GT(journeys.size(), 20u);
-  for (const auto& [b, journey] : journeys)
+  const std::map<BufferId, Copies> all_copies = copies_by_buffer(plan);
+  EXPECT_GT(all_copies.size(), 20u);
+  for (const auto& [b, copies] : all_copies)
     EXPECT_EQ(plan.buffers[static_cast<std::size_t>(b)].unused.size(), 1u)
         << plan.buffers[static_cast<std::size_t>(b)].name;
 }
@@ -181,7 +181,7 @@ TEST(Offloading, BuffersStayWhoseMemoryWouldNotBeFree) {
 TEST(Offloading, PositionsOfMaximaLeaveToo) {
   const NetworkDescription net = make_model("unet2d", {.input = views::make_extents(1, {32, 32}, 1)});
   const StepPlan plan = planned(net, 2, {.offload = offloaded_layers(net, "*")});
-  const auto all = journeys_of(plan);
+  const auto all = copies_by_buffer(plan);
   EXPECT_TRUE(std::ranges::any_of(all, [&](const auto& moved) {
     return plan.buffers[static_cast<std::size_t>(moved.first)].type == ElementType::int32;
   }));
@@ -290,7 +290,7 @@ using Change = std::function<bool(StepPlan&, Dice&)>;
 /// A copy in the given direction; -1: there is none.
 int any_copy(const StepPlan& plan, bool back, Dice& dice) {
   std::vector<int> found;
-  for (const auto& [b, journey] : journeys_of(plan)) found.push_back(back ? journey.back : journey.away);
+  for (const auto& [b, copies] : copies_by_buffer(plan)) found.push_back(back ? copies.back : copies.away);
   return found.empty() ? -1 : found[static_cast<std::size_t>(dice(0, static_cast<Index>(found.size()) - 1))];
 }
 
@@ -323,13 +323,13 @@ std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
       {"a buffer does not leave", {drop(false), {"which has not left"}}},
       {"another buffer returns",
        {[](StepPlan& plan, Dice& dice) {
-          const auto journeys = journeys_of(plan);
+          const auto all_copies = copies_by_buffer(plan);
           const int n = any_copy(plan, true, dice);
           if (n < 0) return false;
           PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
           auto& copy = std::get<OffloadWork>(node.work);
-          for (const auto& [b, journey] : journeys) {
-            const PlanNode& other = plan.nodes[static_cast<std::size_t>(journey.away)];
+          for (const auto& [b, copies] : all_copies) {
+            const PlanNode& other = plan.nodes[static_cast<std::size_t>(copies.away)];
             const BufferId host = copy_of(other)->host;
             const auto box = [&](BufferId id) { return plan.buffers[static_cast<std::size_t>(id)].box; };
             if (host == copy.host || box(host) != box(copy.host)) continue;

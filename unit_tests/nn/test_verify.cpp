@@ -234,10 +234,13 @@ TEST(Verify, AStepWithLateGradientsRunsInTheMemoryOfATrainingStep) {
   for (int i = 0; i < aloni::test::random_cases(150); ++i) {
     const Case c = random_case(static_cast<std::uint64_t>(i), 8);
     const MachineDescription machine = machine_of_nodes(static_cast<int>(c.plans.size()), i % 4);
+    Dice dice(static_cast<std::uint64_t>(i));
+    const Offloading offload = random_offloading(dice, static_cast<int>(c.network.layers.size()));
     for (int rank = 0; rank < static_cast<int>(c.plans.size()); ++rank) {
       const auto planned = [&](StepKind kind, GradientSums sums) {
-        return plan_step(c.network, c.layers, rank, kind, machine,
-                         {.split_parameters = false, .sums = sums, .update = false});
+        return plan_step(
+            c.network, c.layers, rank, kind, machine,
+            {.split_parameters = false, .sums = sums, .update = false, .offload = i % 2 == 0 ? offload : Offloading{}});
       };
       const StepPlan training = planned(StepKind::training, GradientSums::beside_backward);
       const StepPlan inference = planned(StepKind::inference, GradientSums::beside_backward);

@@ -17,7 +17,7 @@ namespace {
 
 /// A root buffer that leaves behind the node `leaves`, and that a node of the backward pass first uses at `used`. All
 /// are positions in the list without copies.
-struct Journey {
+struct OffloadedBuffer {
   BufferId buffer = no_buffer;
   int leaves = 0, used = 0;
   int free = 0;     ///< the node from which others may have its place
@@ -39,18 +39,18 @@ class OffloadPlanner {
   OffloadPlanner(PlanBuilder& builder, const Offloading& layers) : builder_(builder), plan_(builder.plan()) {
     find_times();
     find_buffers(layers);
-    find_journeys();
+    find_offloaded();
     drop_useless_ones();
   }
 
   void add() {
-    if (journeys_.empty()) return;
+    if (offloaded_.empty()) return;
     // One element for each return: otherwise the next kernel that opens a gate would wait for the copy before.
-    gates_ = builder_.add_array("offload", BufferRole::workspace, ElementType::int32, std::ssize(journeys_));
+    gates_ = builder_.add_array("offload", BufferRole::workspace, ElementType::int32, std::ssize(offloaded_));
     builder_.at(gates_).by_kernels = true;         // they stand for the order alone
     std::vector<std::pair<int, PlanNode>> copies;  // by the position before which they stand
     std::vector<PlanNode> returning;
-    for (const Journey& j : journeys_) {
+    for (const OffloadedBuffer& j : offloaded_) {
       auto [away, back] = copies_of(j);
       copies.emplace_back(j.leaves + 1, std::move(away));
       const PlanRegion gate = gate_of(returning.size());
@@ -58,8 +58,8 @@ class OffloadPlanner {
       open(gate, j.returns);
       returning.push_back(std::move(back));
     }
-    for (std::size_t k = 0; k < journeys_.size(); ++k)
-      copies.emplace_back(journeys_[k].returns, std::move(returning[k]));
+    for (std::size_t k = 0; k < offloaded_.size(); ++k)
+      copies.emplace_back(offloaded_[k].returns, std::move(returning[k]));
     std::ranges::stable_sort(copies, {}, [](const auto& c) { return c.first; });
     insert(std::move(copies));
   }
@@ -80,7 +80,7 @@ class OffloadPlanner {
   }
   /// Before the node.
   double time(int n) const { return times_[static_cast<std::size_t>(n)]; }
-  double copy_time(const Journey& j) const { return static_cast<double>(builder_[j.buffer].bytes()); }
+  double copy_time(const OffloadedBuffer& j) const { return static_cast<double>(builder_[j.buffer].bytes()); }
   /// The first node that begins at this time or later, and the last one that begins at it or earlier.
   int first_node_from(double t) const { return static_cast<int>(std::ranges::lower_bound(times_, t) - times_.begin()); }
   int last_node_until(double t) const {
@@ -107,8 +107,8 @@ class OffloadPlanner {
     }
   }
 
-  void find_journeys() {
-    std::vector<Journey> of(plan_.buffers.size(), Journey{.leaves = -1, .used = -1});
+  void find_offloaded() {
+    std::vector<OffloadedBuffer> of(plan_.buffers.size(), OffloadedBuffer{.leaves = -1, .used = -1});
     std::vector<bool> written_again(plan_.buffers.size(), false);
     for (int n = 0; n < size(); ++n) {
       const auto touch = [&](const PlanRegion& r, bool writes) {
@@ -125,27 +125,27 @@ class OffloadPlanner {
     for (std::size_t b = 0; b < of.size(); ++b) {
       if (of[b].leaves < 0 || of[b].used < 0 || written_again[b]) continue;
       of[b].buffer = static_cast<BufferId>(b);
-      journeys_.push_back(of[b]);
+      offloaded_.push_back(of[b]);
     }
-    std::ranges::sort(journeys_, {}, [](const Journey& j) { return std::tuple(j.used, -j.leaves, j.buffer); });
+    std::ranges::sort(offloaded_, {}, [](const OffloadedBuffer& j) { return std::tuple(j.used, -j.leaves, j.buffer); });
     find_copies();
   }
 
-  /// Sets `free` and `returns` of all journeys.
+  /// Sets `free` and `returns` of all buffers.
   void find_copies() {
-    std::vector<Journey*> order;
-    for (Journey& j : journeys_) order.push_back(&j);
-    std::ranges::stable_sort(order, {}, &Journey::leaves);
+    std::vector<OffloadedBuffer*> order;
+    for (OffloadedBuffer& j : offloaded_) order.push_back(&j);
+    std::ranges::stable_sort(order, {}, &OffloadedBuffer::leaves);
     std::vector<int> leaves, uses;  // each node once, ascending
-    for (const Journey* const j : order)
+    for (const OffloadedBuffer* const j : order)
       if (leaves.empty() || leaves.back() < j->leaves) leaves.push_back(j->leaves);
-    for (const Journey& j : journeys_)
+    for (const OffloadedBuffer& j : offloaded_)
       if (uses.empty() || uses.back() < j.used) uses.push_back(j.used);
     const auto place = [](const std::vector<int>& nodes, int node) {
       return static_cast<std::size_t>(std::ranges::lower_bound(nodes, node) - nodes.begin());
     };
     double end = 0;
-    for (Journey* const j : order) {
+    for (OffloadedBuffer* const j : order) {
       end = std::max(end, time(j->leaves + 1)) + copy_time(*j);
       j->free = std::clamp(first_node_from(end), j->leaves + 1, size());
       const std::size_t next = std::min(place(leaves, j->leaves) + nodes_on_the_way, leaves.size() - 1);
@@ -154,7 +154,7 @@ class OffloadPlanner {
     const auto backward = std::ranges::find(plan_.nodes, StepPhase::backward, &PlanNode::phase);
     const auto begin = static_cast<int>(backward - plan_.nodes.begin());
     double start = time(size());
-    for (Journey& j : std::views::reverse(journeys_)) {
+    for (OffloadedBuffer& j : std::views::reverse(offloaded_)) {
       start = std::min(start, time(j.used)) - copy_time(j);
       const std::size_t use = place(uses, j.used);
       const int earliest = use >= nodes_on_the_way ? std::max(begin, uses[use - nodes_on_the_way]) : begin;
@@ -163,11 +163,11 @@ class OffloadPlanner {
   }
 
   void drop_useless_ones() {
-    const auto is_useless = [](const Journey& j) { return j.free >= j.returns; };
-    while (std::erase_if(journeys_, is_useless) > 0) find_copies();
+    const auto is_useless = [](const OffloadedBuffer& j) { return j.free >= j.returns; };
+    while (std::erase_if(offloaded_, is_useless) > 0) find_copies();
   }
 
-  std::pair<PlanNode, PlanNode> copies_of(const Journey& j) {
+  std::pair<PlanNode, PlanNode> copies_of(const OffloadedBuffer& j) {
     const PlanBuffer moved = builder_[j.buffer];
     const BufferId host = builder_.add({.name = moved.name + ".host",
                                         .role = BufferRole::offloaded,
@@ -190,8 +190,8 @@ class OffloadPlanner {
     return {std::move(away), std::move(back)};
   }
 
-  PlanRegion gate_of(std::size_t journey) const {
-    const auto k = static_cast<Index>(journey);
+  PlanRegion gate_of(std::size_t number) const {
+    const auto k = static_cast<Index>(number);
     return {gates_, {{0, 0, 0, 0, k}, {1, 1, 1, 1, k + 1}}};
   }
   /// The last kernel before the return opens the gate. Without it a buffer would return as early as its memory allows,
@@ -224,9 +224,9 @@ class OffloadPlanner {
 
   PlanBuilder& builder_;
   StepPlan& plan_;
-  std::vector<double> times_ = {0};     ///< estimated, before each node and at the end, in copied bytes
-  std::vector<int> owner_ = {};         ///< by buffer: the layer whose activations may leave in it; -1: it stays
-  std::vector<Journey> journeys_ = {};  ///< in the order of `used`
+  std::vector<double> times_ = {0};  ///< estimated, before each node and at the end, in copied bytes
+  std::vector<int> owner_ = {};      ///< by buffer: the layer whose activations may leave in it; -1: it stays
+  std::vector<OffloadedBuffer> offloaded_ = {};  ///< in the order of `used`
   BufferId gates_ = no_buffer;
 };
 
