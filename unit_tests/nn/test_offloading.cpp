@@ -1,5 +1,6 @@
 // Plans that keep activations in host memory between the forward and the backward pass: they need less memory of the
 // device, the copies have time, and verify() refuses plans with a fault.
+#include "plan_faults.hpp"
 #include "random_network.hpp"
 
 #include <aloni/core/error.hpp>
@@ -285,8 +286,6 @@ TEST(Offloading, IsRefusedWithTheWaysThatAreLeft) {
 
 // --- faults ---
 
-using Change = std::function<bool(StepPlan&, Dice&)>;
-
 /// A copy in the given direction; -1: there is none.
 int any_copy(const StepPlan& plan, bool back, Dice& dice) {
   std::vector<int> found;
@@ -294,8 +293,7 @@ int any_copy(const StepPlan& plan, bool back, Dice& dice) {
   return found.empty() ? -1 : found[static_cast<std::size_t>(dice(0, static_cast<Index>(found.size()) - 1))];
 }
 
-/// Each fault, and words of which the error has one.
-std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
+PlanFaults faults() {
   const auto drop = [](bool back) -> Change {
     return [back](StepPlan& plan, Dice& dice) {
       const int n = any_copy(plan, back, dice);
@@ -401,30 +399,10 @@ std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
 }
 
 TEST(Offloading, EveryDeliberateFaultIsRefused) {
-  for (const auto& [name, fault] : faults()) {
-    const auto& [change_plan, words] = fault;
-    int tried = 0;
-    for (std::uint64_t seed = 0; seed < 600 && tried < 8; ++seed) {
-      Dice dice(seed + 900);
-      const NetworkDescription net = random_network(dice, Kinds::all);
-      const int ranks = static_cast<int>(dice(1, 4));
-      const std::vector<LayerSplit> splits(net.layers.size(), random_split(dice, ranks, net.spatial_rank));
-      const NetworkPlan layers = plan_network(net, resolve(strategy_of(net, splits), net, ranks), ranks, dice(1, 3));
-      const auto number = static_cast<int>(net.layers.size());
-      const StepOptions options{.recompute = dice(0, 1) == 0 ? random_recomputation(dice, number) : Recomputation{},
-                                .offload = random_offloading(dice, number)};
-      std::vector<StepPlan> plans;
-      for (int r = 0; r < ranks; ++r)
-        plans.push_back(plan_step(net, layers, r, StepKind::training, machine_of_nodes(ranks, 0), options));
-      if (!change_plan(plans[static_cast<std::size_t>(dice(0, ranks - 1))], dice)) continue;
-      ++tried;
-      const auto found = verify(layers, plans);
-      ASSERT_TRUE(found) << name << ", case " << seed;
-      const auto says = [&, &text = found->what](const std::string& w) { return text.find(w) != std::string::npos; };
-      EXPECT_TRUE(std::ranges::any_of(words, says)) << name << ", case " << seed << ": " << to_string(*found);
-    }
-    EXPECT_GT(tried, 2) << name << " was hardly tried";
-  }
+  expect_refused(faults(), 900, [](Dice& dice, int layers) -> StepOptions {
+    return {.recompute = dice(0, 1) == 0 ? random_recomputation(dice, layers) : Recomputation{},
+            .offload = random_offloading(dice, layers)};
+  });
 }
 
 }  // namespace test_offloading

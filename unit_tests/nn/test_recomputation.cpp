@@ -1,5 +1,6 @@
 // Plans that drop the activations of blocks and compute them again: they need less memory, and verify() refuses those
 // with a fault.
+#include "plan_faults.hpp"
 #include "random_network.hpp"
 
 #include <aloni/core/error.hpp>
@@ -180,8 +181,6 @@ TEST(Recomputation, LimitsThatNoChoiceMeetsAreRefusedWithTheLeastPeak) {
 
 // --- faults ---
 
-using Change = std::function<bool(StepPlan&, Dice&)>;
-
 std::vector<int> repetitions(const StepPlan& plan, const std::function<bool(const PlanNode&)>& wanted) {
   std::vector<int> found;
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n)
@@ -199,7 +198,7 @@ Change change(const std::function<bool(const PlanNode&)>& wanted, const std::fun
   };
 }
 
-std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
+PlanFaults faults() {
   const auto any = [](const PlanNode&) { return true; };
   const auto is_batch_norm = [](const PlanNode& n) {
     const auto* norm = std::get_if<NormalisationWork>(&n.work);
@@ -301,28 +300,9 @@ std::map<std::string, std::pair<Change, std::vector<std::string>>> faults() {
 }
 
 TEST(Recomputation, EveryDeliberateFaultIsRefused) {
-  for (const auto& [name, fault] : faults()) {
-    const auto& [change_plan, words] = fault;
-    int tried = 0;
-    for (std::uint64_t seed = 0; seed < 600 && tried < 8; ++seed) {
-      Dice dice(seed + 500);
-      const NetworkDescription net = random_network(dice, Kinds::all);
-      const int ranks = static_cast<int>(dice(1, 4));
-      const std::vector<LayerSplit> splits(net.layers.size(), random_split(dice, ranks, net.spatial_rank));
-      const NetworkPlan layers = plan_network(net, resolve(strategy_of(net, splits), net, ranks), ranks, dice(1, 3));
-      const StepOptions options{.recompute = random_recomputation(dice, static_cast<int>(net.layers.size()))};
-      std::vector<StepPlan> plans;
-      for (int r = 0; r < ranks; ++r)
-        plans.push_back(plan_step(net, layers, r, StepKind::training, machine_of_nodes(ranks, 0), options));
-      if (!change_plan(plans[static_cast<std::size_t>(dice(0, ranks - 1))], dice)) continue;
-      ++tried;
-      const auto found = verify(layers, plans);
-      ASSERT_TRUE(found) << name << ", case " << seed;
-      const auto says = [&, &text = found->what](const std::string& w) { return text.find(w) != std::string::npos; };
-      EXPECT_TRUE(std::ranges::any_of(words, says)) << name << ", case " << seed << ": " << to_string(*found);
-    }
-    EXPECT_GT(tried, 2) << name << " was hardly tried";
-  }
+  expect_refused(faults(), 500, [](Dice& dice, int layers) -> StepOptions {
+    return {.recompute = random_recomputation(dice, layers)};
+  });
 }
 
 }  // namespace test_recomputation

@@ -56,10 +56,15 @@ TEST(PlanSummary, CountsPackedMessagesBetweenNodes) {
     EXPECT_EQ(together.layers[i].halo_bytes, apart.layers[i].halo_bytes);
 }
 
+PlanRequest resnet_request(const std::string& split, int ranks) {
+  PlanRequest r = request(split, ranks);
+  r.model = "resnet18";
+  r.network = nn::make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  return r;
+}
+
 TEST(PlanSummary, ShowsThePriceOfRecomputation) {
-  PlanRequest plain = request("h2", 2);
-  plain.model = "resnet18";
-  plain.network = nn::make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  const PlanRequest plain = resnet_request("h2", 2);
   PlanRequest limited = plain;
   limited.recompute = "auto";
   const PlanSummary without = summarise(plain), least = summarise(limited);
@@ -80,9 +85,7 @@ TEST(PlanSummary, ShowsThePriceOfRecomputation) {
 }
 
 TEST(PlanSummary, ShowsThePriceOfOffloading) {
-  PlanRequest plain = request("1", 1);
-  plain.model = "resnet18";
-  plain.network = nn::make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  PlanRequest plain = resnet_request("1", 1);
   PlanRequest moved = plain;
   moved.offload = "auto";
   EXPECT_THROW(summarise(moved), Unsupported);  // from a host

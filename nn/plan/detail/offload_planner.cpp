@@ -72,9 +72,8 @@ class OffloadPlanner {
     times_ = {0};
     for (const PlanNode& n : plan_.nodes) {
       double time = 0;
-      if (n.kind() == NodeKind::kernel) {
+      if (n.kind() == NodeKind::kernel)
         time = bytes_copied_beside(cost(plan_, n, builder_.machine()), builder_.activations());
-      }
       times_.push_back(times_.back() + time);
     }
   }
