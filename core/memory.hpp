@@ -1,6 +1,7 @@
 #pragma once
-// Memory of this process as the operating system counts it. Device memory is not included.
+// Memory of this process and of its node as the operating system counts it. Device memory is not included.
 #include <cstdint>
+#include <string>
 
 namespace aloni {
 
@@ -11,5 +12,10 @@ std::int64_t resident_memory_bytes();
 /// As resident_memory_bytes(), where a page that n processes use counts 1/n ("proportional set size" of Linux). The sum
 /// over the ranks of a node counts shared pages once.
 std::int64_t proportional_memory_bytes();
+
+/// Memory that the processes of this job may use on this node, in bytes: that of the machine, or the least limit of the
+/// control groups of this process. Batch systems set such limits. 0 where the system does not report it.
+/// `root`: of the file system, for tests.
+std::int64_t usable_memory_bytes(const std::string& root = "");
 
 }  // namespace aloni

@@ -37,8 +37,8 @@ struct Priced {
   double bytes = 0;  ///< the sum of stage 2, later those of the plans
   bool exact = true;
   std::optional<LayerSplit> uniform = {};  ///< of all layers
-  nn::Recomputation recompute = {};
-  std::string recompute_reason = {};
+  detail::Saving saving = {};
+  std::string savings_reason = {};
   std::vector<int> rank_of = {};
   std::string placement_reason = {};
 };
@@ -74,7 +74,7 @@ class Chooser {
     keep_best(uniform, options_.simulated);
     if (!uniform.empty()) choice.uniform = {*uniform.front().uniform, uniform.front().seconds};
     for (Priced& u : uniform) assigned.push_back(std::move(u));
-    add_recomputed_activations(assigned);
+    add_strategies_that_save(assigned);
     std::ranges::stable_sort(assigned, {}, &Priced::seconds);
     if (assigned.empty()) refuse_memory();
     place_ranks(assigned);
@@ -86,8 +86,9 @@ class Chooser {
     choice.splits = best.splits;
     choice.seconds = best.seconds;
     choice.bytes = best.bytes;
-    choice.recompute = best.recompute;
-    choice.recompute_reason = best.recompute_reason;
+    choice.wish = best.saving.wish;
+    choice.savings = best.saving.savings;
+    choice.savings_reason = best.savings_reason;
     choice.rank_of = best.rank_of;
     choice.placement_reason = best.placement_reason;
     choice.strategy = choice.finalists.front().strategy;
@@ -231,22 +232,21 @@ class Chooser {
           continue;
         }
       }
-      if (options_.simulated > 0) s.seconds = whole_.seconds(s.splits);
+      s.saving = whole_.selected();
+      if (options_.simulated > 0) s.seconds = whole_.seconds(s.splits, s.saving.savings);
       kept.push_back(std::move(s));
     }
     std::ranges::stable_sort(kept, {}, &Priced::seconds);
     strategies = std::move(kept);
   }
 
-  bool may_recompute() const {
-    return options_.simulated > 0 && options_.recompute && kind_ == nn::StepKind::training && !options_.prices.bytes &&
-           options_.step.recompute.empty();
-  }
+  bool may_save() const { return options_.simulated > 0 && !options_.prices.bytes && whole_.may_save(); }
 
-  /// Adds the fastest strategies that fit only if they compute activations again.
-  void add_recomputed_activations(std::vector<Priced>& strategies) {
-    if (!may_recompute()) return;
-    constexpr double most_saved = 2.5;  // recomputation seldom saves more, because some tensors of a block stay
+  /// Adds the fastest strategies that fit only if they save memory.
+  void add_strategies_that_save(std::vector<Priced>& strategies) {
+    if (!may_save()) return;
+    // Recomputation seldom saves more, because some tensors of a block stay. More leave the device by offloading.
+    const double most_saved = whole_.may_offload() ? 4 : 2.5;
     constexpr int most_tried = 2;
     std::ranges::stable_sort(too_large_, {}, &Priced::seconds);
     int tried = 0;
@@ -256,34 +256,42 @@ class Chooser {
       if (large.bytes > most_saved * whole_.limit() || std::ranges::find(seen, large.splits) != seen.end()) continue;
       seen.push_back(large.splits);
       ++tried;
-      const auto blocks = whole_.recompute(large.splits);
-      if (!blocks) continue;
+      const std::optional<detail::Saving> saving = whole_.saving(large.splits);
+      if (!saving) continue;
       Priced priced = large;
       priced.exact = false;
-      priced.bytes = static_cast<double>(blocks->peak_bytes);
-      priced.recompute = blocks->blocks;
-      priced.seconds = whole_.seconds(large.splits, blocks->blocks);
-      priced.recompute_reason = reason_of(large, *blocks, strategies);
+      priced.bytes = static_cast<double>(saving->savings.recomputation.peak_bytes);
+      priced.seconds = saving->seconds;
+      priced.saving = *saving;
+      priced.savings_reason = reason_of(large, *saving, strategies);
       strategies.push_back(std::move(priced));
     }
   }
 
-  std::string reason_of(const Priced& large, const nn::PricedRecomputation& blocks,
-                        const std::vector<Priced>& others) const {
+  std::string reason_of(const Priced& large, const detail::Saving& saving, const std::vector<Priced>& others) const {
+    const nn::PricedRecomputation& again = saving.savings.recomputation;
     int layers = 0;
-    for (const nn::RecomputedBlock& block : blocks.blocks) layers += block.last - block.first + 1;
+    for (const nn::RecomputedBlock& block : again.blocks) layers += block.last - block.first + 1;
     const auto megabytes = [](double bytes) { return std::to_string(std::llround(bytes / 1e6)) + " MB"; };
-    std::string text = std::to_string(layers) + " of " + std::to_string(space_.layers()) +
-                       " layers are computed again (" +
-                       std::to_string(std::llround(100 * blocks.extra_flops / blocks.flops)) +
-                       " % of the flops), because the step needs " + megabytes(large.bytes) + " or more without, and " +
-                       megabytes(static_cast<double>(blocks.peak_bytes)) + " with it; ";
-    const auto best = std::ranges::find_if(others, [](const Priced& p) { return p.recompute.empty(); });
-    if (best == others.end()) return text + "no strategy fits without it";
-    double least = best->seconds;
+    const auto of_layers = [&](std::size_t number) {
+      return std::to_string(number) + " of " + std::to_string(space_.layers()) + " layers ";
+    };
+    std::string text;
+    if (layers > 0) {
+      text = of_layers(static_cast<std::size_t>(layers)) + "are computed again (" +
+             std::to_string(std::llround(100 * again.extra_flops / again.flops)) + " % of the flops)";
+    }
+    if (!saving.savings.offload.empty()) {
+      text += (text.empty() ? "" : " and ") + of_layers(saving.savings.offload.size()) + "leave for host memory (" +
+              megabytes(static_cast<double>(saving.savings.moved_bytes)) + ")";
+    }
+    text += ", because the step needs " + megabytes(large.bytes) + " or more without, and " +
+            megabytes(static_cast<double>(again.peak_bytes)) + " with it; ";
+    std::optional<double> least;
     for (const Priced& p : others)
-      if (p.recompute.empty()) least = std::min(least, p.seconds);
-    return text + "without it the best strategy takes " + duration_text(least);
+      if (p.savings_reason.empty()) least = std::min(least.value_or(p.seconds), p.seconds);
+    if (!least) return text + "no strategy fits without it";
+    return text + "without it the best strategy takes " + duration_text(*least);
   }
 
   /// Places the ranks of the best strategies, and sorts them by their times then.
@@ -296,17 +304,17 @@ class Chooser {
 
   void place_ranks(Priced& strategy) const {
     constexpr double least_gain = 0.01;  // less is within the error of the model, and other orders surprise a user
-    RankPlacement placed = whole_.place(strategy.splits, strategy.recompute);
+    RankPlacement placed = whole_.place(strategy.splits, strategy.saving.savings);
     strategy.placement_reason = "in order: " + placed.reason;
     if (placed.rank_of.empty()) return;
-    const double seconds = whole_.seconds(strategy.splits, strategy.recompute, placed.rank_of);
+    const double seconds = whole_.seconds(strategy.splits, strategy.saving.savings, placed.rank_of);
     const std::string traffic = three_digits_text(placed.bytes_between_nodes / 1e6) + " instead of " +
                                 three_digits_text(placed.bytes_in_order / 1e6) + " MB between nodes";
     const std::string before = duration_text(strategy.seconds), after = duration_text(seconds);
     strategy.placement_reason = "in order: with " + traffic + " a step takes " + after + ", not " + before;
     if (seconds > (1 - least_gain) * strategy.seconds) return;
     if (has_limit()) {
-      const double bytes = whole_.placed_bytes(strategy.splits, strategy.recompute, placed.rank_of);
+      const double bytes = whole_.placed_bytes(strategy.splits, strategy.saving.savings, placed.rank_of);
       if (bytes > whole_.limit()) {
         strategy.placement_reason += ", but more memory than a rank has";
         return;
@@ -321,7 +329,8 @@ class Chooser {
   Finalist finalist_of(const Priced& priced) const {
     Finalist finalist{.seconds = priced.seconds,
                       .bytes = priced.bytes,
-                      .recompute = priced.recompute,
+                      .wish = priced.saving.wish,
+                      .savings = priced.saving.savings,
                       .rank_of = priced.rank_of,
                       .placement_reason = priced.placement_reason};
     const auto named = std::ranges::find(uniform_names_, priced.splits, &std::pair<Splits, std::string>::first);
@@ -361,7 +370,10 @@ class Chooser {
     const MemoryUse least = least_memory();
     std::string expectation = "at least " + std::to_string(static_cast<std::int64_t>(least.bytes)) + " bytes";
     if (!least.layer.empty()) expectation += ", in use at layer \"" + least.layer + "\"";
-    if (may_recompute()) expectation += ", without recomputation; no recomputation meets the limit";
+    if (may_save()) {
+      expectation += whole_.may_offload() ? ", without recomputation and offloading; no choice of these meets the limit"
+                                          : ", without recomputation; no recomputation meets the limit";
+    }
     // Twice the ranks need half the memory at best.
     constexpr int most_doublings = 6, most_tries = 2;
     const int most_ranks = machine_.most_nodes * machine_.ranks_per_node;

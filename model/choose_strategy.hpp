@@ -6,7 +6,7 @@
 //   const StrategyChoice choice = choose_strategy(net, machine, 1024, {.samples = 4096});
 //   choice.strategy;                                      // a rule per layer; to_string() gives a strategy file
 //   choice.seconds, choice.uniform.seconds;               // of a step; of the best strategy with one split for all
-//   choice.recompute;                                     // blocks that a step computes again to fit into the memory
+//   choice.savings.apply(step);                           // recomputation and offloading, if it fits only with them
 //   choice.rank_of;                                       // the place of each rank on the nodes
 //   for (const LayerChoice& layer : choice.layers) layer.split, layer.runner_up, layer.reason;
 //
@@ -20,9 +20,9 @@
 //      best three are also placed on the nodes in the order that rank_placement.hpp finds. A strategy keeps that order
 //      if its simulated step is faster then.
 // A strategy whose plans take more memory than a rank has is never the result (PlanMemoryUse::peak, on the rank that
-// takes most). Where the memory is limited, the fastest strategies above the limit compete too: stage 3 recomputes
-// activations until they fit (nn/plan/choose_recomputation.hpp), and prices that step. So recomputation is an
-// alternative to wider splits.
+// takes most). Where the memory is limited, the fastest strategies above the limit compete too. Stage 3 recomputes
+// their activations, moves them to host memory, or both, until they fit (nn/plan/memory_savings.hpp). It prices these
+// steps. So saving memory is an alternative to wider splits.
 //
 // Source: spatial-parallel-cnn, section V.C. The paper adds the costs of layers and edges as stage 2 does, on a path.
 // Pure; no communication. Equal arguments give equal results on all ranks.
@@ -32,6 +32,7 @@
 #include <aloni/model/layer_costs.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -63,15 +64,16 @@ struct ChooseOptions {
   Index samples = 1;        ///< of the mini-batch, on all ranks together
   double memory_bytes = 0;  ///< of a rank; 0: Machine::memory_bytes; unlimited if that is 0 too
   Objective objective = Objective::training_step;
-  nn::StepOptions step = {};
+  nn::StepOptions step = {};  ///< without recomputation and offloading, which do not count
   CandidateOptions candidates = {};
   AssignmentLimits limits = {};
   /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
   /// and the seconds are the sums of stage 2.
   int simulated = 3;
   bool place_ranks = true;  ///< whether stage 3 may place ranks in another order
-  /// Whether stage 3 may recompute activations where the memory is limited. Strategies that do so are finalists too.
-  bool recompute = true;
+  /// As nn::MemoryWish has them, for training steps. Patterns select layers of every strategy. "auto": stage 3 may save
+  /// memory so where it is limited. "auto" for offload counts on devices only, and with Processor::host_bandwidth.
+  std::string recompute = "auto", offload = "auto";
   const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
   StrategyPrices prices = {};
 };
@@ -97,10 +99,12 @@ struct UniformChoice {
 
 /// A strategy that stage 3 has priced as a whole.
 struct Finalist {
-  nn::Strategy strategy = {};        ///< source: the grid, if all layers have one, or "by layer"
-  double seconds = 0;                ///< of a step
-  double bytes = 0;                  ///< of the rank that takes most
-  nn::Recomputation recompute = {};  ///< for StepOptions::recompute
+  nn::Strategy strategy = {};  ///< source: the grid, if all layers have one, or "by layer"
+  double seconds = 0;          ///< of a step
+  double bytes = 0;            ///< of the rank that takes most
+  /// memory_savings_for() gives `savings` for it. Its limit is empty if the strategy fits as ChooseOptions has it.
+  nn::MemoryWish wish = {};
+  nn::MemorySavings savings = {};  ///< those that ChooseOptions selects by patterns have no prices
   /// The place of each rank, for SimulationOptions::rank_of and halo::place_ranks(); empty: its own.
   std::vector<int> rank_of = {};
   /// One line: why these places; of the best three strategies with stage 3, otherwise empty.
@@ -115,8 +119,9 @@ struct StrategyChoice {
   /// Of the plans, on the rank that takes most. Without stage 3, and with far more memory than needed: the sum of stage
   /// 2, which has no gradients of activations and no workspace.
   double bytes = 0;
-  nn::Recomputation recompute = {};   ///< for StepOptions::recompute; empty: the step computes nothing twice
-  std::string recompute_reason = {};  ///< one line: why it recomputes; empty if it does not
+  nn::MemoryWish wish = {};           ///< as Finalist::wish
+  nn::MemorySavings savings = {};     ///< as Finalist::savings
+  std::string savings_reason = {};    ///< one line: why stage 3 saves memory; empty if it does not
   std::vector<int> rank_of = {};      ///< as Finalist::rank_of
   std::string placement_reason = {};  ///< as Finalist::placement_reason
   /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
@@ -133,7 +138,7 @@ struct StrategyChoice {
 /// * if samples or ranks are below 1, or the machine has fewer ranks;
 /// * if no strategy fits into the memory: the text names the least bytes, the layer at the peak, and a number of ranks
 ///   that would do;
-/// * as infer_extents() and MachineKernels do.
+/// * as infer_extents(), MachineKernels, nn::recomputed_blocks() and nn::offloaded_layers() do.
 StrategyChoice choose_strategy(const nn::NetworkDescription& network, const Machine& machine, int ranks,
                                const ChooseOptions& options = {});
 

@@ -15,6 +15,7 @@
 #include <aloni/nn/metrics.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/plan/memory_wish.hpp>
 #include <aloni/nn/sample_pictures.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -86,16 +87,10 @@ struct TrainOptions {
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
   std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
-  /// Layers whose activations a step drops and computes again, with the same bits: "" (none), "auto", or patterns as
-  /// recomputed_blocks() takes them (nn/plan/recomputation.hpp).
-  std::string recompute = {};
-  /// Layers whose activations a step keeps in host memory between the forward and the backward pass, with the same
-  /// bits: "" (none), "auto", or patterns as offloaded_layers() takes them (nn/plan/offloading.hpp). Where kernels run
-  /// on the host, train() throws Unsupported: activations are in host memory already.
-  std::string offload = {};
-  /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. "auto" saves as little memory as
-  /// meets it (nn/plan/memory_savings.hpp). Throws InvalidArgument on all ranks if it cannot.
-  Index memory_limit = 0;
+  /// Recomputation, offloading and a limit of memory. Where kernels run on the host, train() throws Unsupported for
+  /// offloading: activations are in host memory already. Throws InvalidArgument on all ranks if no savings meet the
+  /// limit.
+  MemoryWish memory = {};
   /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes and largest_overhead; empty: the constants of the library.
   /// A machine file may know better ones (model/step_limits.hpp).
   std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};

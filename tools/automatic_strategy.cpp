@@ -37,9 +37,18 @@ using nn::Strategy;
 
 constexpr const char* choice_operation = "aloni train: the strategy";
 
-/// TrainOptions::recompute with a finalist. The training chooses the blocks again, from the same plans.
-std::string recompute_for(const Finalist& finalist, const nn::TrainOptions& options) {
-  return finalist.recompute.empty() ? options.recompute : "auto";
+/// The training chooses blocks and layers again, from the same plans.
+nn::MemoryWish memory_for(const Finalist& finalist, const nn::TrainOptions& options) {
+  return finalist.wish.limit ? finalist.wish : options.memory;
+}
+
+/// ", recomputes, offloads, placed"; empty: nothing of it.
+std::string additions_text(const Finalist& finalist) {
+  std::string text;
+  if (finalist.wish.limit && !finalist.savings.recomputation.blocks.empty()) text += ", recomputes";
+  if (finalist.wish.limit && !finalist.savings.offload.empty()) text += ", offloads";
+  if (!finalist.rank_of.empty()) text += ", placed";
+  return text;
 }
 
 /// A short training on made-up data. Its losses do not matter.
@@ -52,8 +61,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.backend = options.backend;
   timing.tf32 = options.tf32;
   timing.convolutions = options.convolutions;
-  timing.recompute = recompute_for(finalist, options);
-  timing.memory_limit = options.memory_limit;
+  timing.memory = memory_for(finalist, options);
   timing.seed = options.seed;
   timing.allow_nonfinite = true;
   // Half a second of steps. The first one is slower, so that three are the least for a median.
@@ -71,11 +79,8 @@ struct TimedFinalist {
 /// strategies that differ little by the model differ little when timed.
 std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int most) {
   std::set<std::string> seen;  // the best strategy by layer may have one grid
-  std::erase_if(finalists, [&](const Finalist& f) {
-    return !seen.insert(to_string(f.strategy) + (f.recompute.empty() ? "" : " recomputes") +
-                        (f.rank_of.empty() ? "" : " placed"))
-                .second;
-  });
+  std::erase_if(finalists,
+                [&](const Finalist& f) { return !seen.insert(to_string(f.strategy) + additions_text(f)).second; });
   const auto is_uniform = [](const Finalist& f) { return f.strategy.source != "by layer"; };
   const auto first = finalists.begin() + (finalists.empty() ? 0 : 1);
   if (!finalists.empty() && !is_uniform(finalists.front()))
@@ -104,6 +109,14 @@ void time_finalists(const comm::Communicator& comm, const AutomaticStrategyReque
   }
 }
 
+/// The wish of rank 0 on all ranks.
+void share(const comm::Communicator& comm, nn::MemoryWish& memory) {
+  comm.broadcast(memory.recompute, 0);
+  comm.broadcast(memory.offload, 0);
+  const Index limit = comm.all_reduce(comm.rank() == 0 ? memory.limit.value_or(0) : Index{0}, comm::Reduction::max);
+  memory.limit = limit > 0 ? std::optional(limit) : std::nullopt;
+}
+
 /// The order of rank 0 on all ranks.
 void share(const comm::Communicator& comm, std::vector<int>& rank_of) {
   std::string text;
@@ -126,8 +139,7 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
   std::vector<std::vector<std::string>> rows{{"", "strategy", "predicted", "measured", "memory"}};
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const TimedFinalist& f = finalists[i];
-    const std::string name = f.finalist.strategy.source + (f.finalist.recompute.empty() ? "" : ", recomputes") +
-                             (f.finalist.rank_of.empty() ? "" : ", placed");
+    const std::string name = f.finalist.strategy.source + additions_text(f.finalist);
     rows.push_back({i == best ? "  *" : "", name, seconds_text(f.finalist.seconds),
                     f.seconds > 0 ? seconds_text(f.seconds) : "-",
                     bytes_text(static_cast<Index>(std::llround(f.finalist.bytes)))});
@@ -158,11 +170,14 @@ std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrat
   for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
   return fmt::format(
       "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
-      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}{}\n{}",
+      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, offload {}, memory limit {} of {}, "
+      "backend "
+      "{}{}\n{}",
       version(), processor_name(), comm.size(), comm.ranks_by_node().size(), places, machine.threads_per_rank,
       machine.planning.shared_memory, request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch,
       o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),
-      o.recompute, o.memory_limit, static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
+      o.memory.recompute, o.memory.offload, o.memory.limit.value_or(0), machine.memory_bytes,
+      static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
 }
 
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {
@@ -175,7 +190,7 @@ comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vecto
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
   constexpr nn::ElementType type = nn::element_type<T>;
-  if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
+  if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .memory = request.options.memory};
 
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
   const std::string key = facts_of_choice(comm, request, machine, type);
@@ -186,7 +201,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   if (comm.rank() == 0) {
     if (const auto known = cache.find(key, &damage)) {
       kept = to_string(known->strategy);
-      chosen.recompute = known->recompute;
+      chosen.memory = known->memory;
       chosen.rank_of = known->rank_of;
       source = known->strategy.source;
       chosen.explanation = {fmt::format("strategy    {}, chosen before ({})", source, cache.path_of(key))};
@@ -194,7 +209,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   }
   comm.broadcast(kept, 0);
   comm.broadcast(source, 0);
-  comm.broadcast(chosen.recompute, 0);
+  share(comm, chosen.memory);
   if (!kept.empty()) {
     share(comm, chosen.rank_of);
     chosen.strategy = Strategy::parse(kept, source);
@@ -203,10 +218,12 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   }
 
   const nn::TrainOptions& o = request.options;
-  model::ChooseOptions options{.samples = o.batch / o.accumulate, .memory_bytes = static_cast<double>(o.memory_limit)};
+  model::ChooseOptions options{.samples = o.batch / o.accumulate,
+                               .memory_bytes = static_cast<double>(o.memory.limit.value_or(0))};
   options.step = step_options_of(o, type);
   options.simulated = request.timed;
-  options.recompute = lets_search_recompute(o.recompute);
+  options.recompute = for_search(o.memory.recompute);
+  options.offload = for_search(o.memory.offload);
   const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
   std::vector<TimedFinalist> finalists;
   for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});
@@ -220,13 +237,13 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
     throw InvalidArgument(choice_operation, "strategies", std::to_string(finalists.size()) + " tried",
                           "one that can run; the first error: " + finalists[best].refusal);
   chosen.strategy = finalists[best].finalist.strategy;
-  chosen.recompute = recompute_for(finalists[best].finalist, o);
+  chosen.memory = memory_for(finalists[best].finalist, o);
   chosen.rank_of = finalists[best].finalist.rank_of;
   if (comm.rank() == 0) {
     chosen.explanation = explain(finalists, best, machine.name);
     if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
     try {
-      cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.recompute, chosen.rank_of});
+      cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.memory, chosen.rank_of});
     } catch (const FileError& error) {
       chosen.explanation.push_back(std::string("            not kept: ") + error.what());
     }

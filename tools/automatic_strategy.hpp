@@ -38,8 +38,9 @@ struct AutomaticStrategyRequest {
 
 struct AutomaticStrategy {
   nn::Strategy strategy;
-  /// For TrainOptions::recompute: that of the request, or "auto" if the strategy fits only with recomputation.
-  std::string recompute = {};
+  /// For TrainOptions::recompute, offload and memory_limit: those of the request, or others if the strategy fits only
+  /// with these.
+  nn::MemoryWish memory = {};
   /// For halo::place_ranks(): rank i of the training is rank rank_of[i] of the communicator. Empty: the same rank.
   std::vector<int> rank_of = {};
   std::vector<std::string> explanation = {};  ///< lines of at most 100 columns; on rank 0 only

@@ -23,7 +23,8 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
     machine.planning.nodes.clear();
   machine.threads_per_rank = place.threads;
   machine.most_nodes = 0;
-  machine.memory_bytes = 0;  // --memory-limit decides
+  constexpr double for_buffers = 0.92;  // libraries, context of a device, host batches and checkpoints take the rest
+  machine.memory_bytes = for_buffers * place.memory_bytes;
   return machine;
 }
 

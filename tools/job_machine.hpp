@@ -17,11 +17,13 @@ namespace aloni::tools {
 
 /// The costs of a machine with the ranks and nodes of `comm`, in any order, and the planners of this build; slabs are
 /// those of the given machine. `given` is empty: a machine that ships, with processors of the same kind. Its memory is
-/// 0, "not known". Not collective; equal on all ranks.
+/// KernelPlace::memory_bytes, less a part for everything besides the buffers of plans. Not collective; equal on all
+/// ranks.
 model::Machine job_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
                            const KernelPlace& place);
 
-/// The step of a training with these options, without recomputation. @pre options.gradients is GradientReduction::all
+/// The step of a training with these options, without recomputation and offloading.
+/// @pre options.gradients is GradientReduction::all
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
 
 }  // namespace aloni::tools

@@ -2,6 +2,7 @@
 #include <aloni/core/comm/device_links.hpp>
 #include <aloni/core/comm/link_probe.hpp>
 #include <aloni/core/comm/running_machine.hpp>
+#include <aloni/core/memory.hpp>
 #include <aloni/core/memory_probes.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/exchange.hpp>
@@ -13,8 +14,6 @@
 #include <aloni/nn/run/measure_node.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/machine_measurement.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -317,6 +316,9 @@ KernelPlace kernel_place(const comm::Communicator& comm) {
   KernelPlace place{.on_host = on_host};
   place.threads = place.on_host ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
   place.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(place.on_host));
+  const double memory =
+      place.on_host ? static_cast<double>(usable_memory_bytes()) / comm.node().size() : comm::own_device().memory_bytes;
+  place.memory_bytes = comm.all_reduce(memory, comm::Reduction::min);
   return place;
 }
 
@@ -328,9 +330,7 @@ model::Machine measure_machine(const comm::Communicator& comm, const MachineMeas
   machine.planning.tuning.reset();
   machine.ranks_per_node = static_cast<int>(comm.all_reduce(std::int64_t{comm.node().size()}, comm::Reduction::max));
   machine.threads_per_rank = place.threads;
-  const double of_node = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const double memory = on_host ? of_node / machine.ranks_per_node : comm::own_device().memory_bytes;
-  machine.memory_bytes = comm.all_reduce(memory, comm::Reduction::min);
+  machine.memory_bytes = place.memory_bytes;
   machine.processor = measure_processor(comm, machine.planning, options.seconds_per_probe);
   machine.name = machine.processor.name;
   measure_links(comm, options.seconds_per_probe, machine);

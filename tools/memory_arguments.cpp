@@ -28,8 +28,6 @@ std::optional<Index> parse_bytes(const std::string& text) {
   return static_cast<Index>(number);
 }
 
-bool lets_search_recompute(const std::string& recompute) { return recompute.empty() || recompute == "auto"; }
-
 void MemoryArguments::add_options(CLI::App& command) {
   command_ = &command;
   command
@@ -65,6 +63,8 @@ void MemoryArguments::add_to(comm::ReplicatedValues& values) const {
   values.add("--recompute", recompute_).add("--offload", offload_).add("--memory-limit", limit_);
 }
 
-std::optional<Index> MemoryArguments::limit() const { return limit_.empty() ? std::nullopt : parse_bytes(limit_); }
+nn::MemoryWish MemoryArguments::wish() const {
+  return {recompute_, offload_, limit_.empty() ? std::nullopt : parse_bytes(limit_)};
+}
 
 }  // namespace aloni::tools

@@ -2,6 +2,7 @@
 // The options that bound the memory of a training step: recomputation of blocks, offloading of layers, and a limit.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 
 #include <optional>
 #include <string>
@@ -16,8 +17,8 @@ namespace aloni::tools {
 /// for other texts, for less than one byte, and for 2^63 bytes or more.
 std::optional<Index> parse_bytes(const std::string& text);
 
-/// Whether the search for a strategy may choose recomputation: `recompute`, of --recompute, names no patterns.
-bool lets_search_recompute(const std::string& recompute);
+/// The argument of --recompute or --offload for model::ChooseOptions. Without one, the search saves memory if it must.
+inline std::string for_search(const std::string& argument) { return argument.empty() ? "auto" : argument; }
 
 class MemoryArguments {
  public:
@@ -28,11 +29,8 @@ class MemoryArguments {
   /// The options that all ranks must pass alike.
   void add_to(comm::ReplicatedValues& values) const;
 
-  /// As nn::MemoryWish has them.
-  const std::string& recompute() const { return recompute_; }
-  const std::string& offload() const { return offload_; }
   /// @pre check() has returned
-  std::optional<Index> limit() const;
+  nn::MemoryWish wish() const;
 
  private:
   CLI::App* command_ = nullptr;

@@ -116,9 +116,7 @@ void PlanCommand::run() const {
                       .activations = precision_of(precision_),
                       .optimiser = has_kfac() ? nn::OptimiserKind::sgd : optimiser_kind_of(optimiser_),
                       .kfac = has_kfac(),
-                      .recompute = memory_.recompute(),
-                      .offload = memory_.offload(),
-                      .memory_limit = memory_.limit()};
+                      .memory = memory_.wish()};
   if (machine) request.machine = description_of(*machine, request.ranks);
   std::optional<PlanChoice> choice;
   if (strategy_.is_automatic()) choice = choose(request, *machine);

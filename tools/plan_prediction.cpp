@@ -70,19 +70,17 @@ PlanChoice choose(PlanRequest& request, const model::Machine& machine) {
   const model::MachineKernels kernels = kernels_for(request, machine);
   model::StrategyChoice choice = choose_strategy(request.network, machine, request.ranks,
                                                  {.samples = request.batch,
-                                                  .memory_bytes = static_cast<double>(request.memory_limit.value_or(0)),
+                                                  .memory_bytes = static_cast<double>(request.memory.limit.value_or(0)),
                                                   .step = step_options_of(request),
-                                                  .recompute = lets_search_recompute(request.recompute),
+                                                  .recompute = for_search(request.memory.recompute),
+                                                  .offload = for_search(request.memory.offload),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
   request.machine = description_of(machine, request.ranks, choice.rank_of);
-  if (!choice.recompute.empty()) {
-    request.recompute = "auto";  // the plan chooses the blocks again, under the same limit
-    if (!request.memory_limit) request.memory_limit = static_cast<Index>(machine.memory_bytes);
-  }
+  if (choice.wish.limit) request.memory = choice.wish;  // the plan has the same savings then
   const nn::NetworkPlan layers = nn::plan_network(request.network, choice.splits, request.ranks, request.batch);
   model::SimulationOptions options{.step = step_options_of(request), .rank_of = choice.rank_of};
-  options.step.recompute = choice.recompute;
+  choice.savings.apply(options.step);
   model::StepLimits limits = choose_step_limits(request.network, layers, machine, kernels, options);
   request.machine->bucket_bytes = limits.bucket_bytes;
   request.machine->chunk_bytes = static_cast<double>(limits.chunk_bytes);

@@ -109,9 +109,9 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::StepOptions options{
       .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
   PlanSummary summary;
-  const nn::MemoryWish wish{request.recompute, request.offload, request.memory_limit};
-  if (!wish.empty()) summary.savings = nn::memory_savings_for(network, layers, machine, options, wish);
-  if (!request.recompute.empty() || !request.offload.empty())
+  if (!request.memory.empty())
+    summary.savings = nn::memory_savings_for(network, layers, machine, options, request.memory);
+  if (request.memory.saves())
     summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
   summary.savings.apply(options);
   summary.parameters = nn::count_parameters(network);
@@ -204,16 +204,16 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
                       summary.messages, bytes_text(summary.gradient_bytes));
   text += fmt::format("memory     {} on rank {}; most of it is in use at \"{}\"\n", bytes_text(summary.peak_bytes),
                       summary.peak_rank, summary.peak_node);
-  if (!request.recompute.empty()) {
+  if (!request.memory.recompute.empty()) {
     const nn::PricedRecomputation& again = summary.savings.recomputation;
     text += fmt::format("           {} without recomputation{}; it takes {} flops more ({:.1f} %)\n",
-                        bytes_text(summary.peak_bytes_without), request.offload.empty() ? "" : " and offloading",
+                        bytes_text(summary.peak_bytes_without), request.memory.offload.empty() ? "" : " and offloading",
                         number_text(again.extra_flops), 100 * again.extra_flops / (again.flops - again.extra_flops));
     text += fmt::format("           recomputed: {}\n", to_string(again.blocks, request.network));
-  } else if (!request.offload.empty()) {
+  } else if (!request.memory.offload.empty()) {
     text += fmt::format("           {} without offloading\n", bytes_text(summary.peak_bytes_without));
   }
-  if (!request.offload.empty()) {
+  if (!request.memory.offload.empty()) {
     text += fmt::format("           offloaded: {}; {} to host memory and back in a step, {} there\n",
                         offloading_text(summary.savings.offload, request.network),
                         bytes_text(summary.savings.moved_bytes), bytes_text(summary.savings.host_bytes));
@@ -320,9 +320,9 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"strategy", request.strategy.source},
                  {"precision", name(request.activations)},
                  {"optimiser", request.kfac ? "kfac" : nn::name(request.optimiser)},
-                 {"recompute", request.recompute},
-                 {"offload", request.offload},
-                 {"memory_limit", request.memory_limit.value_or(0)}};
+                 {"recompute", request.memory.recompute},
+                 {"offload", request.memory.offload},
+                 {"memory_limit", request.memory.limit.value_or(0)}};
   if (summary.prediction) json["run"]["machine"] = summary.prediction->machine;
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

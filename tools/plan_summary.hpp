@@ -29,9 +29,8 @@ struct PlanRequest {
   std::optional<MachineDescription> machine = {};  ///< for its planners; empty: ranks and nodes alone are known
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  bool kfac = false;                         ///< K-FAC before the optimiser
-  std::string recompute = {}, offload = {};  ///< as nn::MemoryWish has them
-  std::optional<Index> memory_limit = {};
+  bool kfac = false;  ///< K-FAC before the optimiser
+  nn::MemoryWish memory = {};
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead
 };
 

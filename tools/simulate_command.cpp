@@ -199,9 +199,7 @@ void SimulateCommand::run() const {
                             .machine = read_machine_argument(machine_),
                             .activations = precision_of(precision_),
                             .optimiser = optimiser_kind_of(optimiser_),
-                            .recompute = memory_.recompute(),
-                            .offload = memory_.offload(),
-                            .memory_limit = memory_.limit(),
+                            .memory = memory_.wish(),
                             .variation = variation(),
                             .cases = cases(),
                             .timeline = !trace_.empty()};

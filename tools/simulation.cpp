@@ -40,7 +40,7 @@ double samples_per_second(const SimulationCase& c, const model::SimulatedStep& s
 
 /// Bytes that a rank may use; 0: no limit.
 Index memory_limit_of(const SimulationRequest& request) {
-  return request.memory_limit.value_or(static_cast<Index>(request.machine.memory_bytes));
+  return request.memory.limit.value_or(static_cast<Index>(request.machine.memory_bytes));
 }
 
 /// Sets the memory of the result, and the reason if it is above the limit.
@@ -59,11 +59,12 @@ void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers,
 nn::MemorySavings savings_of(const SimulationRequest& request, const nn::NetworkPlan& layers,
                              const MachineDescription& machine, const nn::StepOptions& options) {
   const auto with_limit = [&](std::optional<Index> limit) {
-    return nn::memory_savings_for(request.network, layers, machine, options,
-                                  {request.recompute, request.offload, limit});
+    nn::MemoryWish wish = request.memory;
+    wish.limit = limit;
+    return nn::memory_savings_for(request.network, layers, machine, options, wish);
   };
   const Index limit = memory_limit_of(request);
-  const bool chooses = request.recompute == "auto" || request.offload == "auto";
+  const bool chooses = request.memory.recompute == "auto" || request.memory.offload == "auto";
   if (!chooses || limit == 0) return with_limit(std::nullopt);
   try {
     return with_limit(limit);
@@ -166,7 +167,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
       text += fmt::format("{:<9}  {}\n", label, sources);
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
-  if (!result.recompute_reason.empty()) text += fmt::format("recompute  {}\n", result.recompute_reason);
+  if (!result.savings_reason.empty()) text += fmt::format("savings    {}\n", result.savings_reason);
   if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason) + "\n";
   if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
   if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);
@@ -264,7 +265,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"separate_bytes_per_rank", number(result.separate_bytes)},
                                      {"feasible", result.reason.empty()},
                                      {"reason", result.reason},
-                                     {"recompute_reason", result.recompute_reason}});
+                                     {"savings_reason", result.savings_reason}});
   json["placement"] = {
       {"reason", result.placement_reason}, {"rank_of", result.rank_of}, {"node_of_rank", result.nodes}};
   const auto& overhead = result.limits.largest_overhead;
@@ -311,11 +312,12 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
                           {.samples = which.batch,
                            .memory_bytes = static_cast<double>(memory_limit_of(request)),
                            .step = options.step,
-                           .recompute = lets_search_recompute(request.recompute),
+                           .recompute = for_search(request.memory.recompute),
+                           .offload = for_search(request.memory.offload),
                            .kernels = &kernels});
       strategy = choice.strategy;
-      options.step.recompute = choice.recompute;
-      result.recompute_reason = choice.recompute_reason;
+      choice.savings.apply(options.step);
+      result.savings_reason = choice.savings_reason;
       options.rank_of = choice.rank_of;
       result.placement_reason = choice.placement_reason;
     } catch (const InvalidArgument& e) {
@@ -330,8 +332,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   const auto splits = nn::resolve(strategy, network, which.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
-  if (!request.recompute.empty() || !request.offload.empty())
-    savings_of(request, layers, machine, options.step).apply(options.step);
+  if (which.strategy && request.memory.saves()) savings_of(request, layers, machine, options.step).apply(options.step);
   result.limits = {.bucket_bytes = machine.bucket_bytes,
                    .chunk_bytes = static_cast<Index>(machine.chunk_bytes),
                    .reason = "those of its file"};
@@ -382,8 +383,8 @@ std::string to_json(const SimulationRequest& request, const std::vector<Simulate
                  {"ranks_per_node", request.machine.ranks_per_node},
                  {"precision", nn::name(request.activations)},
                  {"optimiser", nn::name(request.optimiser)},
-                 {"recompute", request.recompute},
-                 {"offload", request.offload},
+                 {"recompute", request.memory.recompute},
+                 {"offload", request.memory.offload},
                  {"memory_limit", memory_limit_of(request)}};
   if (request.variation) {
     json["run"]["variation"] = {{"straggler_sigma", request.variation->straggler_sigma},

@@ -31,8 +31,7 @@ struct SimulationRequest {
   model::Machine machine;
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  std::string recompute = {}, offload = {};        ///< as nn::MemoryWish has them
-  std::optional<Index> memory_limit = {};          ///< empty: the memory of the machine
+  nn::MemoryWish memory = {};                      ///< without a limit: the memory of the machine
   std::optional<model::Variation> variation = {};  ///< empty: all ranks and links are equally fast
   std::vector<SimulationCase> cases = {};
   bool timeline = false;  ///< SimulatedCase::traces are wanted
@@ -46,7 +45,7 @@ struct SimulatedCase {
   Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
   Index separate_bytes = 0;             ///< the same if they did not
   std::string reason = {};              ///< why the step cannot run; empty if it can
-  std::string recompute_reason = {};    ///< StrategyChoice::recompute_reason, if the model chose the strategy
+  std::string savings_reason = {};      ///< StrategyChoice::savings_reason, if the model chose the strategy
   std::vector<int> rank_of = {};        ///< StrategyChoice::rank_of, likewise
   std::vector<int> nodes = {};          ///< of each rank; empty: all ranks are on one node
   std::string placement_reason = {};    ///< StrategyChoice::placement_reason, or that the strategy is given
@@ -75,7 +74,7 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-/// "recompute_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
+/// "savings_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
 /// "chunk_bytes", "largest_overhead"}, "kernel_sources", "sum_sources", "transfer_sources", "layers": [{"name", "grid",
 /// "kernels", "copies", "waits"}]}], "run"}. The members of a single case are at the top too. With a variation
 /// "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which is without it as all

@@ -20,7 +20,7 @@ namespace {
 using CacheJson = nlohmann::ordered_json;
 
 constexpr const char* cache_operation = "aloni train --strategy";
-constexpr int cache_version = 3;
+constexpr int cache_version = 4;
 
 /// parse(file) of the file with this key; it gives nothing for a file that is damaged. `reason`: as in find().
 template <class F>
@@ -80,8 +80,10 @@ std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::str
     std::vector<int> all(rank_of.size());
     std::iota(all.begin(), all.end(), 0);
     if (!std::ranges::is_permutation(rank_of, all)) return std::nullopt;
+    nn::MemoryWish memory{file.at("recompute").get<std::string>(), file.at("offload").get<std::string>()};
+    if (const CacheJson& limit = file.at("memory_limit"); !limit.is_null()) memory.limit = limit.get<Index>();
     return KeptStrategy{nn::Strategy::parse(file.at("strategy").get<std::string>(), source),
-                        file.at("seconds").get<double>(), file.at("recompute").get<std::string>(), rank_of};
+                        file.at("seconds").get<double>(), std::move(memory), rank_of};
   });
 }
 
@@ -106,7 +108,9 @@ void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const
   write_kept(path_of(key), key,
              {{"source", kept.strategy.source},
               {"seconds", kept.seconds},
-              {"recompute", kept.recompute},
+              {"recompute", kept.memory.recompute},
+              {"offload", kept.memory.offload},
+              {"memory_limit", kept.memory.limit ? CacheJson(*kept.memory.limit) : CacheJson()},
               {"rank_of", kept.rank_of},
               {"strategy", to_string(kept.strategy)}});
 }

@@ -37,6 +37,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -218,9 +219,7 @@ nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) con
   options.schedule = optimiser_.schedule();
   options.early_stop = optimiser_.early_stop();
   options.average = optimiser_.average();
-  options.recompute = memory_.recompute();
-  options.offload = memory_.offload();
-  options.memory_limit = memory_.limit().value_or(0);
+  options.memory = memory_.wish();
   options.backend = backend_of(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
@@ -247,7 +246,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
                                     const ChosenStep& step, const nn::TrainAndTestSets& data,
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_for(data);
-  options.recompute = step.recompute;
+  options.memory = step.memory;
   options.bucket_bytes = step.bucket_bytes;
   options.chunk_bytes = step.chunk_bytes;
   options.direct_bytes = step.direct_bytes;
@@ -291,7 +290,7 @@ PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, co
           .ranks = ranks,
           .activations = precision_of(precision_),
           .optimiser = nn::kind_of(optimiser_.optimiser()),
-          .memory_limit = memory_.limit()};
+          .memory = memory_.wish()};
 }
 
 TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const {
@@ -324,7 +323,7 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
 nn::MemorySavings TrainCommand::savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                            const MachineDescription& machine, const nn::StepOptions& step,
                                            const ChosenStep& chosen) const {
-  return nn::memory_savings_for(network, layers, machine, step, {chosen.recompute, memory_.offload(), memory_.limit()});
+  return nn::memory_savings_for(network, layers, machine, step, chosen.memory);
 }
 
 Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
@@ -338,8 +337,9 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   const model::Machine job = job_machine(machine, comm, place);
   const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
   const std::string key =
-      fmt::format("limits of a step of {} samples, recompute {}, offload {}, strategy {}\n", samples_of(data),
-                  chosen.recompute, memory_.offload(), to_string(chosen.strategy)) +
+      fmt::format("limits of a step of {} samples, recompute {}, offload {}, memory limit {}, strategy {}\n",
+                  samples_of(data), chosen.memory.recompute, chosen.memory.offload, chosen.memory.limit.value_or(0),
+                  to_string(chosen.strategy)) +
       facts_of_choice(comm, request, job, type);
   const StrategyCache cache(StrategyCache::default_folder());
   std::string note;
@@ -437,15 +437,10 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   // A sum that does not wait for all ranks needs all parameters on each of them.
   // K-FAC needs whole weights on each rank, too.
   const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
-  if (!memory_.offload().empty() && kernel_place(comm).on_host) {
-    refuse("--offload", memory_.offload(),
-           "--recompute, or a device: activations of a host are in host memory already");
-  }
-  if (chooses && comm.size() > 1 && !memory_.offload().empty()) {
-    refuse("--offload", memory_.offload(),
-           "together with --strategy. aloni plan --strategy auto --export-strategy FILE writes an automatic one");
-  }
-  ChosenStep step{.strategy = strategy_.read(comm), .recompute = memory_.recompute()};
+  const nn::MemoryWish wish = memory_.wish();
+  if (!wish.offload.empty() && kernel_place(comm).on_host)
+    refuse("--offload", wish.offload, "--recompute, or a device: activations of a host are in host memory already");
+  ChosenStep step{.strategy = strategy_.read(comm), .memory = wish};
   if (machine) {
     step.convolutions = convolutions_of(comm, *machine);
     step.multiplications_per_slab = machine->planning.multiplications_per_slab;
@@ -457,7 +452,7 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   if (chooses) {
     AutomaticStrategy chosen = choose_strategy(comm, network, data, machine, step);
     step.strategy = std::move(chosen.strategy);
-    step.recompute = std::move(chosen.recompute);
+    step.memory = std::move(chosen.memory);
     explanation = std::move(chosen.explanation);
     comm = placed_ranks(comm, chosen.rank_of);
   }
@@ -497,7 +492,9 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
       RunConfiguration configuration{.options = options_of(*command_, of_one_start),
                                      .defaults = defaults_of(*command_, of_one_start),
                                      .ranks = comm.size()};
-      if (step.recompute != memory_.recompute()) configuration.chosen.emplace_back("--recompute", step.recompute);
+      for (const auto& [option, chosen, given] : {std::tuple("--recompute", step.memory.recompute, wish.recompute),
+                                                  std::tuple("--offload", step.memory.offload, wish.offload)})
+        if (!chosen.empty() && chosen != given) configuration.chosen.emplace_back(option, chosen);
       const bool has_choice = chooses && comm.size() > 1;
       folder.emplace(run_, std::move(configuration), has_choice ? to_string(step.strategy) : "", checkpoint_.resumes());
       folder->explain_convolutions(convolutions.table);
@@ -542,9 +539,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     if (folder) {
       attempt([&] {
         PlanRequest plan = plan_request(network, step.strategy, comm.size());
-        plan.recompute = step.recompute;
-        plan.offload = memory_.offload();
-        if (!plan.offload.empty()) {  // from a device, as this training has done it
+        plan.memory = step.memory;
+        if (!plan.memory.offload.empty()) {  // from a device, as this training has done it
           plan.machine = machine_of(plan);
           plan.machine->on_host = false;
         }

@@ -46,7 +46,7 @@ class TrainCommand {
   /// The strategy of the training, and the options of its steps that go with it.
   struct ChosenStep {
     nn::Strategy strategy = {};
-    std::string recompute = {};
+    nn::MemoryWish memory = {};
     std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
     std::optional<double> largest_overhead = {}, multiplications_per_slab = {};
     MeasuredImplementations convolutions = {};

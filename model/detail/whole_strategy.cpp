@@ -23,7 +23,24 @@ WholeStrategies::WholeStrategies(const nn::NetworkDescription& network, const Ma
       kind_(kind),
       options_(options),
       limit_(limit),
-      description_(description_of(machine, ranks)) {}
+      description_(description_of(machine, ranks)) {
+  if (kind != nn::StepKind::training) return;
+  if (!options.recompute.empty() && options.recompute != "auto") {
+    selected_.wish.recompute = options.recompute;
+    selected_.savings.recomputation.blocks = nn::recomputed_blocks(network, options.recompute);
+  }
+  if (!options.offload.empty() && options.offload != "auto") {
+    selected_.wish.offload = options.offload;
+    nn::check_can_offload(description_, selected_.wish);
+    selected_.savings.offload = nn::offloaded_layers(network, options.offload);
+  }
+}
+
+nn::StepOptions WholeStrategies::step(const nn::MemorySavings& savings) const {
+  nn::StepOptions step = options_.step;
+  savings.apply(step);
+  return step;
+}
 
 bool WholeStrategies::LessSplits::operator()(const Splits& a, const Splits& b) const {
   const auto key = [](const LayerSplit& s) { return std::tuple(s.grid.blocks, s.filters, s.overlap); };
@@ -40,45 +57,68 @@ const MemoryUse& WholeStrategies::memory(const Splits& splits) {
 
 MemoryUse WholeStrategies::find_memory(const Splits& splits, std::optional<Index> limit) const {
   if (options_.prices.bytes) return {options_.prices.bytes(splits)};
-  const nn::LargestMemory most = nn::largest_memory(network_, plan(splits), description_, kind_, options_.step, limit);
+  const nn::LargestMemory most =
+      nn::largest_memory(network_, plan(splits), description_, kind_, step(selected_.savings), limit);
   return {static_cast<double>(most.peak),
           most.peak_layer < 0 ? "" : network_.layers[static_cast<std::size_t>(most.peak_layer)].name};
 }
 
 double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
-  const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, options_.step);
+  const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
   return static_cast<double>(memory_of(first, description_).peak);
 }
 
-double WholeStrategies::seconds(const Splits& splits, const nn::Recomputation& recompute,
+double WholeStrategies::seconds(const Splits& splits, const nn::MemorySavings& savings,
                                 const std::vector<int>& rank_of) const {
   if (options_.prices.seconds) return options_.prices.seconds(splits);
-  SimulationOptions simulation{.kind = kind_, .step = options_.step, .rank_of = rank_of};
-  simulation.step.recompute = recompute;
+  const SimulationOptions simulation{.kind = kind_, .step = step(savings), .rank_of = rank_of};
   return simulate(network_, plan(splits), machine_, kernels_, simulation).seconds;
 }
 
-RankPlacement WholeStrategies::place(const Splits& splits, const nn::Recomputation& recompute) const {
-  nn::StepOptions step = options_.step;
-  step.recompute = recompute;
-  return place_ranks_of_step(network_, plan(splits), machine_, kind_, step);
+RankPlacement WholeStrategies::place(const Splits& splits, const nn::MemorySavings& savings) const {
+  return place_ranks_of_step(network_, plan(splits), machine_, kind_, step(savings));
 }
 
-double WholeStrategies::placed_bytes(const Splits& splits, const nn::Recomputation& recompute,
+double WholeStrategies::placed_bytes(const Splits& splits, const nn::MemorySavings& savings,
                                      const std::vector<int>& rank_of) const {
-  nn::StepOptions step = options_.step;
-  step.recompute = recompute;
   const MachineDescription placed = description_of(machine_, ranks_, rank_of);
   const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_));
-  return static_cast<double>(nn::largest_memory(network_, plan(splits), placed, kind_, step, limit).peak);
+  return static_cast<double>(nn::largest_memory(network_, plan(splits), placed, kind_, step(savings), limit).peak);
 }
 
-std::optional<nn::PricedRecomputation> WholeStrategies::recompute(const Splits& splits) const {
-  try {
-    return nn::choose_recomputation(network_, plan(splits), description_, options_.step, static_cast<Index>(limit_));
-  } catch (const InvalidArgument&) {
-    return std::nullopt;  // no blocks save enough
+bool WholeStrategies::may_offload() const {
+  return options_.offload == "auto" && !description_.on_host && machine_.processor.host_bandwidth > 0;
+}
+
+std::vector<nn::MemoryWish> WholeStrategies::ways_to_save() const {
+  const bool recomputes = options_.recompute == "auto";
+  nn::MemoryWish wish = selected_.wish;
+  wish.limit = static_cast<Index>(limit_);
+  std::vector<nn::MemoryWish> ways;
+  const auto add = [&](bool recompute, bool offload) {
+    ways.push_back(wish);
+    if (recompute) ways.back().recompute = "auto";
+    if (offload) ways.back().offload = "auto";
+  };
+  if (recomputes) add(true, false);
+  if (may_offload()) add(false, true);
+  if (recomputes && may_offload()) add(true, true);
+  return ways;
+}
+
+std::optional<Saving> WholeStrategies::saving(const Splits& splits) const {
+  std::optional<Saving> best;
+  for (nn::MemoryWish& way : ways_to_save()) {
+    nn::MemorySavings savings;
+    try {
+      savings = memory_savings_for(network_, plan(splits), description_, options_.step, way);
+    } catch (const InvalidArgument&) {
+      continue;  // it does not save enough
+    }
+    const double time = seconds(splits, savings);
+    if (!best || time < best->seconds) best = {std::move(way), std::move(savings), time};
   }
+  return best;
 }
 
 }  // namespace aloni::model::detail

@@ -74,14 +74,18 @@ Offloading choose_offloading(const NetworkDescription& network, const NetworkPla
   return first_layers(std::min(all, largest(all, is_too_much) + 1));
 }
 
-MemorySavings memory_savings_for(const NetworkDescription& network, const NetworkPlan& layers,
-                                 const MachineDescription& machine, const StepOptions& options,
-                                 const MemoryWish& wish) {
-  const bool chooses_blocks = wish.recompute == "auto", chooses_layers = wish.offload == "auto";
+void check_can_offload(const MachineDescription& machine, const MemoryWish& wish) {
   if (machine.on_host && !wish.offload.empty()) {
     throw Unsupported(operation, "offloading", '"' + wish.offload + '"',
                       "recomputation, or a device: activations of a host are in host memory already");
   }
+}
+
+MemorySavings memory_savings_for(const NetworkDescription& network, const NetworkPlan& layers,
+                                 const MachineDescription& machine, const StepOptions& options,
+                                 const MemoryWish& wish) {
+  const bool chooses_blocks = wish.recompute == "auto", chooses_layers = wish.offload == "auto";
+  check_can_offload(machine, wish);
   StepOptions step = options;
   step.recompute =
       wish.recompute.empty() || chooses_blocks ? Recomputation{} : recomputed_blocks(network, wish.recompute);

@@ -1,5 +1,5 @@
 #pragma once
-// The ways in which a training step saves memory, as a user wishes them: recomputation, offloading, and a limit.
+// The layers with which a training step saves memory, by recomputation and offloading, for the wish of a user.
 //
 //   StepOptions options;
 //   const MemorySavings savings =
@@ -14,21 +14,13 @@
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/plan/memory_wish.hpp>
 #include <aloni/nn/plan/offloading.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 
 #include <optional>
-#include <string>
 
 namespace aloni::nn {
-
-struct MemoryWish {
-  std::string recompute = {};       ///< "" (none), "auto", or patterns for recomputed_blocks()
-  std::string offload = {};         ///< "" (none), "auto", or patterns for offloaded_layers()
-  std::optional<Index> limit = {};  ///< bytes of PlanMemoryUse::peak; empty: "auto" finds the least peak
-
-  bool empty() const { return recompute.empty() && offload.empty() && !limit; }
-};
 
 /// Each number is that of the rank with the largest number.
 struct MemorySavings {
@@ -48,8 +40,11 @@ struct MemorySavings {
 Offloading choose_offloading(const NetworkDescription& network, const NetworkPlan& layers,
                              const MachineDescription& machine, const StepOptions& options, std::optional<Index> limit);
 
+/// Throws Unsupported if the wish is to offload from a host: its activations are in host memory already.
+void check_can_offload(const MachineDescription& machine, const MemoryWish& wish);
+
 /// options.recompute and options.offload do not count. Equal on all ranks that pass equal arguments.
-/// Throws Unsupported for offloading from a host: its activations are in host memory already.
+/// Throws as check_can_offload().
 /// Throws InvalidArgument as recomputed_blocks() and offloaded_layers(), and if the step takes more than the limit; the
 /// text names the least peak, its layer, and the ways that are left.
 MemorySavings memory_savings_for(const NetworkDescription& network, const NetworkPlan& layers,

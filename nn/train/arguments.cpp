@@ -20,8 +20,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
                flip, brightness, contrast, backend, tf32, gradients, check_replicas, allow_nonfinite, timed_steps,
-               checkpoint, initial_weights, export_weights, recompute, offload, memory_limit, bucket_bytes, chunk_bytes,
-               direct_bytes, largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
+               checkpoint, initial_weights, export_weights, memory, bucket_bytes, chunk_bytes, direct_bytes,
+               largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -46,7 +46,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
   values.add("checkpoint resume", checkpoint.resume);
   values.add("initial_weights", initial_weights).add("export_weights", export_weights);
-  values.add("recompute", recompute).add("offload", offload).add("memory_limit", memory_limit);
+  values.add("memory.recompute", memory.recompute).add("memory.offload", memory.offload);
+  values.add("memory.limit", memory.limit.value_or(0));
   values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("chunk_bytes", chunk_bytes.value_or(-1));
   values.add("direct_bytes", direct_bytes.value_or(-1));
   values.add("largest_overhead", largest_overhead.value_or(-1));
@@ -92,7 +93,8 @@ void check_arguments(const TrainOptions& o) {
   nn::check(augmentation_of(o), "aloni::nn::train");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
-  check(o.memory_limit >= 0, "memory_limit", std::to_string(o.memory_limit), "at least 0 bytes (0: no limit)");
+  check(!o.memory.limit || *o.memory.limit >= 1, "memory.limit", std::to_string(o.memory.limit.value_or(0)),
+        "at least 1 byte");
   check(!o.bucket_bytes || *o.bucket_bytes >= 1, "bucket_bytes", std::to_string(o.bucket_bytes.value_or(0)),
         "at least 1 byte");
   check(!o.chunk_bytes || *o.chunk_bytes >= 1, "chunk_bytes", std::to_string(o.chunk_bytes.value_or(0)),

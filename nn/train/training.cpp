@@ -96,16 +96,14 @@ NetworkOptions Training<T>::make_network_options() const {
                          .largest_overhead = options_.largest_overhead,
                          .multiplications_per_slab = options_.multiplications_per_slab,
                          .convolutions = options_.convolutions};
-  MemoryWish wish{.recompute = options_.recompute, .offload = options_.offload};
-  if (options_.memory_limit > 0) wish.limit = options_.memory_limit;
-  if (wish.empty()) return options;
+  if (options_.memory.empty()) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));
   const auto splits = resolve(strategy_, description_, comm_.size());
   const NetworkPlan layers =
       plan_network(description_, splits, comm_.size(), std::min(micro_batch(options_), source_.size()));
   const StepOptions step = detail::step_options<T>(options, parameters_);
-  const MemorySavings savings = memory_savings_for(description_, layers, machine, step, wish);
+  const MemorySavings savings = memory_savings_for(description_, layers, machine, step, options_.memory);
   options.recompute = savings.recomputation.blocks;
   options.offload = savings.offload;
   return options;

@@ -1,3 +1,5 @@
+#include "support/temporary_folder.hpp"
+
 #include <aloni/core/memory.hpp>
 
 #include <gtest/gtest.h>
@@ -7,6 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace test_memory {
@@ -24,6 +30,36 @@ TEST(Memory, PeakGrowsWithTouchedMemoryAndNeverShrinks) {
   const auto after = aloni::peak_memory_bytes();
   EXPECT_GT(after, before + more / 2);
   EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is freed; the call itself may use another page
+}
+
+/// A file system with these control groups: files with their contents.
+std::int64_t usable_memory_with(const std::string& own_groups,
+                                const std::vector<std::pair<std::string, std::string>>& files) {
+  const aloni::test::TemporaryFolder root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root.path(path)).parent_path());
+    std::ofstream(root.path(path)) << text << "\n";
+  };
+  write("proc/self/cgroup", own_groups);
+  for (const auto& [path, text] : files) write("sys/fs/cgroup/" + path, text);
+  return aloni::usable_memory_bytes(root.path(""));
+}
+
+TEST(Memory, OfAJobEndsAtTheLeastLimitOfItsControlGroups) {
+  const std::int64_t all = usable_memory_with("", {});
+  EXPECT_EQ(all, std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(usable_memory_with("0::/job/step", {{"job/step/memory.max", "max"}}), all);
+  EXPECT_EQ(usable_memory_with("0::/job/step", {{"job/memory.max", "4000000"}, {"job/step/memory.max", "max"}}),
+            4000000);
+  EXPECT_EQ(usable_memory_with("0::/job/step", {{"job/memory.max", "4000000"}, {"job/step/memory.max", "3000000"}}),
+            3000000);
+  EXPECT_EQ(usable_memory_with("0::/not/mounted/here", {{"memory.max", "5000000"}}), 5000000);
+  EXPECT_EQ(
+      usable_memory_with("5:cpu,cpuacct:/a\n4:memory:/job\n0::/", {{"memory/job/memory.limit_in_bytes", "6000000"},
+                                                                   {"cpu,cpuacct/a/memory.limit_in_bytes", "1"}}),
+      6000000);
+  EXPECT_EQ(usable_memory_with("4:memory:/job", {{"memory/job/memory.limit_in_bytes", "9223372036854771712"}}), all);
+  EXPECT_EQ(usable_memory_with("no colons", {}), all);
 }
 
 TEST(Memory, OfPagesOfTwoProcessesIsCountedHalf) {

@@ -170,7 +170,7 @@ double peak_bytes(const nn::NetworkDescription& net, const StrategyChoice& choic
   const auto layers = plan_network(net, choice.splits, ranks, choice.samples);
   const MachineDescription description = description_of(machine, ranks);
   nn::StepOptions step;
-  step.recompute = choice.recompute;
+  choice.savings.apply(step);
   Index most = 0;
   for (int r = 0; r < ranks; ++r)
     most = std::max(most,
@@ -240,7 +240,7 @@ TEST(ChooseStrategy, KeepsTheMemoryOfARank) {
 /// Bytes of a rank above which a strategy fits that keeps all activations; too large by at most 2 %.
 double least_bytes_without_recomputation(const nn::NetworkDescription& net, const Machine& machine, int ranks,
                                          ChooseOptions options) {
-  options.recompute = false;
+  options.recompute = options.offload = "";
   double fits = choose_strategy(net, machine, ranks, options).bytes;
   while (true) {
     options.memory_bytes = 0.98 * fits;
@@ -259,18 +259,82 @@ TEST(ChooseStrategy, RecomputesActivationsWhereNoSplitFits) {
   // The plans change over time, so the limit follows from the strategies that keep all activations.
   options.memory_bytes = 0.97 * least_bytes_without_recomputation(net, machine, 2, options);
   const StrategyChoice choice = choose_strategy(net, machine, 2, options);
-  ASSERT_FALSE(choice.recompute.empty());
-  EXPECT_EQ(choice.finalists.front().recompute, choice.recompute);
-  EXPECT_THAT(choice.recompute_reason, HasSubstr("layers are computed again"));
+  ASSERT_FALSE(choice.savings.recomputation.blocks.empty());
+  EXPECT_TRUE(choice.savings.offload.empty()) << "the machine is a host";
+  EXPECT_EQ(choice.finalists.front().savings.recomputation.blocks, choice.savings.recomputation.blocks);
+  EXPECT_THAT(choice.savings_reason, HasSubstr("layers are computed again"));
   const auto layers = plan_network(net, choice.splits, 2, 64);
   nn::StepOptions step;
-  step.recompute = choice.recompute;
+  choice.savings.apply(step);
   EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
   EXPECT_LE(choice.bytes, options.memory_bytes);
   const MachineKernels kernels(machine, 2, 1);
   EXPECT_DOUBLE_EQ(simulate(net, layers, machine, kernels, {.step = step}).seconds, choice.seconds);
-  options.recompute = false;
+  options.recompute = "";
   EXPECT_THROW(choose_strategy(net, machine, 2, options), InvalidArgument);
+}
+
+nn::NetworkDescription mesh() { return nn::make_model("mesh1k", {.input = views::Extents{{1, 1, 256, 256, 18}}}); }
+
+TEST(ChooseStrategy, MovesActivationsToTheHostWhereNoSplitFits) {
+  const auto net = mesh();
+  const Machine machine = find_machine("lassen");  // its devices reach their hosts by NVLink
+  ChooseOptions options{.samples = 8, .simulated = 1};
+  options.memory_bytes = 0.85 * choose_strategy(net, machine, 2, options).bytes;
+  const StrategyChoice choice = choose_strategy(net, machine, 2, options);
+  ASSERT_FALSE(choice.savings.offload.empty()) << choice.savings_reason;
+  EXPECT_THAT(choice.savings_reason,
+              testing::MatchesRegex(".* layers leave for host memory \\([0-9]+ MB\\), because .*"));
+  EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
+  EXPECT_LE(choice.bytes, options.memory_bytes);
+  const auto layers = plan_network(net, choice.splits, 2, 8);
+  // A training finds the same savings for the wish.
+  const nn::MemorySavings again = nn::memory_savings_for(net, layers, description_of(machine, 2), {}, choice.wish);
+  EXPECT_EQ(again.offload, choice.savings.offload);
+  EXPECT_EQ(again.recomputation.blocks, choice.savings.recomputation.blocks);
+  nn::StepOptions step;
+  choice.savings.apply(step);
+  const MachineKernels kernels(machine, 4, 1);
+  EXPECT_DOUBLE_EQ(simulate(net, layers, machine, kernels, {.step = step}).seconds, choice.seconds);
+  // The fastest of the ways is taken, so fewer ways are no faster.
+  for (const auto& [recompute, offload] : {std::pair("auto", ""), std::pair("", "auto")}) {
+    options.recompute = recompute;
+    options.offload = offload;
+    const StrategyChoice one = choose_strategy(net, machine, 2, options);
+    EXPECT_GE(one.seconds, choice.seconds) << recompute;
+    EXPECT_EQ(one.savings.recomputation.blocks.empty(), options.recompute.empty());
+    EXPECT_EQ(one.savings.offload.empty(), options.offload.empty());
+  }
+}
+
+TEST(ChooseStrategy, MovesNothingIfTheBandwidthToTheHostIsNotKnown) {
+  const auto net = mesh();
+  Machine machine = find_machine("lassen");
+  machine.processor.host_bandwidth = 0;
+  ChooseOptions options{.samples = 8, .simulated = 1};
+  options.memory_bytes = 0.85 * choose_strategy(net, machine, 2, options).bytes;
+  const StrategyChoice choice = choose_strategy(net, machine, 2, options);
+  EXPECT_TRUE(choice.savings.offload.empty());
+  EXPECT_FALSE(choice.savings.recomputation.blocks.empty());
+}
+
+TEST(ChooseStrategy, EveryStrategySavesInTheLayersOfPatterns) {
+  const auto net = mesh();
+  const Machine machine = find_machine("lassen");
+  const ChooseOptions options{.samples = 8, .simulated = 1, .recompute = "*2_2", .offload = "*1_1"};
+  const StrategyChoice choice = choose_strategy(net, machine, 2, options);
+  ASSERT_GT(choice.finalists.size(), 1U);
+  for (const Finalist& finalist : choice.finalists) {
+    EXPECT_EQ(finalist.savings.recomputation.blocks, nn::recomputed_blocks(net, "*2_2"));
+    EXPECT_EQ(finalist.savings.offload, nn::offloaded_layers(net, "*1_1"));
+    EXPECT_EQ(finalist.wish.recompute, "*2_2");
+    EXPECT_EQ(finalist.wish.offload, "*1_1");
+    EXPECT_FALSE(finalist.wish.limit);
+  }
+  EXPECT_EQ(choice.savings_reason, "");
+  EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
+  EXPECT_THROW(choose_strategy(net, machine, 2, {.recompute = "no such layer"}), InvalidArgument);
+  EXPECT_THROW(choose_strategy(net, machine_of(2), 2, {.offload = "*1_1"}), Unsupported) << "a host";
 }
 
 TEST(ChooseStrategy, SplitsTheFiltersOfLargeDenseLayers) {

@@ -62,6 +62,7 @@ GROUPS = [("test_halo", "test_message_group", 4)]
 KFAC_COST = [("test_nn_pure", "test_kfac_cost", 0)]
 COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_layer_costs,"
           "test_simulate", 0)]
+SEARCH = [("test_model_pure", "test_choose_strategy", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 TASKS = [("test_tasks", "test_random_orders,test_tile_mail", 2),
          ("test_tasks", "test_random_orders,test_tile_mail,test_rank_factorisations", 4)]
@@ -75,7 +76,8 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/loss_scaling", [SCALING]), ("nn/local/norms", [SCALING]), ("nn/run/bind_layers", [SCALING, NN]),
           ("core/float16", [NUMBERS]), ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
-          ("nn", [NN]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
+          ("nn", [NN]), ("model/choose_strategy", [SEARCH]), ("model/detail/whole_strategy", [SEARCH]),
+          ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),

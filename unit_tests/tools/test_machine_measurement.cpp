@@ -1,11 +1,13 @@
 // The measurement of a machine: equal on all ranks, and every field that this job can measure is plausible.
 #include "support/transport.hpp"
 
+#include <aloni/core/memory.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/model/sample_networks.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/collective_measurement.hpp>
+#include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/step_seconds.hpp>
@@ -54,6 +56,18 @@ TEST(MachineMeasurement, FieldsArePlausible) {
   EXPECT_FALSE(machine.all_reduces.empty());
   const auto direct = static_cast<double>(machine.planning.direct_bytes);
   if (machine.planning.shared_memory) expect_within(direct, 1 << 10, 4 << 20, "direct_bytes");
+}
+
+TEST(MachineMeasurement, TheMemoryOfAJobIsSharedByTheRanksOfItsNode) {
+  const auto comm = aloni::test::make_communicator();
+  KernelPlace place = kernel_place(comm);
+  EXPECT_GT(place.memory_bytes, 0);
+  if (place.on_host)
+    EXPECT_DOUBLE_EQ(place.memory_bytes * comm.node().size(), static_cast<double>(usable_memory_bytes()));
+  place.memory_bytes = 1e9;
+  const model::Machine job = job_machine(std::nullopt, comm, place);
+  EXPECT_LT(job.memory_bytes, 1e9) << "besides the buffers there are libraries and batches";
+  EXPECT_GT(job.memory_bytes, 0.9e9);
 }
 
 TEST(MachineMeasurement, IsEqualOnAllRanks) {

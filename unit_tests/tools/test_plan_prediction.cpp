@@ -56,11 +56,23 @@ TEST(PlanPrediction, AChosenRecomputationIsPlanned) {
   const model::Machine machine = model::find_machine("x86_server");
   PlanRequest r = request("resnet18", "n1", machine, 1);
   const Index whole = summarise(r).peak_bytes;
-  r.memory_limit = whole * 4 / 5;
+  r.memory.limit = whole * 4 / 5;
   const PlanSummary summary = predicted(r, machine, true);
-  EXPECT_EQ(r.recompute, "auto");
+  EXPECT_EQ(r.memory.recompute, "auto");
   EXPECT_FALSE(summary.savings.recomputation.blocks.empty());
-  EXPECT_LE(summary.peak_bytes, *r.memory_limit);
+  EXPECT_LE(summary.peak_bytes, *r.memory.limit);
+}
+
+TEST(PlanPrediction, AChosenOffloadingIsPlanned) {
+  const model::Machine machine = model::find_machine("lassen");
+  PlanRequest r = request("resnet18", "n1", machine, 1);
+  const Index whole = summarise(r).peak_bytes;
+  r.memory.limit = whole * 4 / 5;
+  const PlanSummary summary = predicted(r, machine, true);
+  EXPECT_EQ(r.memory.offload, "auto");
+  EXPECT_GT(summary.savings.moved_bytes, 0);
+  EXPECT_LE(summary.peak_bytes, whole * 4 / 5);
+  EXPECT_EQ(r.memory.limit, whole * 4 / 5);
 }
 
 TEST(PlanPrediction, TellsHalosFromRedistributionsAndSums) {

@@ -66,28 +66,28 @@ PlanRequest resnet_request(const std::string& split, int ranks) {
 TEST(PlanSummary, ShowsThePriceOfRecomputation) {
   const PlanRequest plain = resnet_request("h2", 2);
   PlanRequest limited = plain;
-  limited.recompute = "auto";
+  limited.memory.recompute = "auto";
   const PlanSummary without = summarise(plain), least = summarise(limited);
   EXPECT_EQ(least.peak_bytes_without, without.peak_bytes);
   EXPECT_LT(least.peak_bytes, without.peak_bytes);
   EXPECT_EQ(least.peak_bytes, least.savings.recomputation.peak_bytes);
-  limited.memory_limit = (least.peak_bytes + without.peak_bytes) / 2;
+  limited.memory.limit = (least.peak_bytes + without.peak_bytes) / 2;
   const PlanSummary some = summarise(limited);
-  EXPECT_LE(some.peak_bytes, *limited.memory_limit);
+  EXPECT_LE(some.peak_bytes, *limited.memory.limit);
   EXPECT_NEAR(some.flops, without.flops + some.savings.recomputation.extra_flops, 1e-6 * without.flops);
   EXPECT_THAT(to_text(limited, some), testing::AllOf(HasSubstr("recomputed: "), HasSubstr(" flops more (")));
   const auto json = nlohmann::json::parse(to_json(limited, some));
   EXPECT_EQ(json["recomputed"].size(), some.savings.recomputation.blocks.size());
-  EXPECT_EQ(json["run"]["memory_limit"], *limited.memory_limit);
+  EXPECT_EQ(json["run"]["memory_limit"], *limited.memory.limit);
   EXPECT_EQ(json["run"]["recompute"], "auto");
-  limited.memory_limit = 1000;
+  limited.memory.limit = 1000;
   EXPECT_THROW(summarise(limited), InvalidArgument);
 }
 
 TEST(PlanSummary, ShowsThePriceOfOffloading) {
   PlanRequest plain = resnet_request("1", 1);
   PlanRequest moved = plain;
-  moved.offload = "auto";
+  moved.memory.offload = "auto";
   EXPECT_THROW(summarise(moved), Unsupported);  // from a host
   plain.machine = moved.machine = MachineDescription{.on_host = false};
   const PlanSummary without = summarise(plain), all = summarise(moved);
@@ -98,9 +98,9 @@ TEST(PlanSummary, ShowsThePriceOfOffloading) {
   EXPECT_THAT(to_text(moved, all),
               testing::AllOf(HasSubstr(" without offloading\n"), HasSubstr("offloaded: stem.conv to fc; "),
                              HasSubstr(" to host memory and back in a step, ")));
-  moved.memory_limit = (all.peak_bytes + without.peak_bytes) / 2;
+  moved.memory.limit = (all.peak_bytes + without.peak_bytes) / 2;
   const PlanSummary some = summarise(moved);
-  EXPECT_LE(some.peak_bytes, *moved.memory_limit);
+  EXPECT_LE(some.peak_bytes, *moved.memory.limit);
   EXPECT_LT(some.savings.moved_bytes, all.savings.moved_bytes);
   const auto json = nlohmann::json::parse(to_json(moved, some));
   EXPECT_EQ(json["offloaded"].size(), some.savings.offload.size());

@@ -97,7 +97,7 @@ TEST(Simulation, OfAShareOfANodeDoesNotShareItsMemoryWithAbsentRanks) {
 
 TEST(Simulation, SaysWhichRankAndNodeNeedTooMuchMemory) {
   SimulationRequest r = request("resnet18");
-  r.memory_limit = 1 << 20;
+  r.memory.limit = 1 << 20;
   const SimulatedCase result = simulated(r, on_ranks(2, "n2"));
   EXPECT_GT(result.step.seconds, 0);
   EXPECT_THAT(result.reason, AllOf(HasSubstr("rank 0 needs "), HasSubstr(bytes_text(result.memory_bytes)),
@@ -115,13 +115,13 @@ TEST(Simulation, TakesTheMemoryOfTheMachineAsTheLimitAndZeroAsNone) {
 TEST(Simulation, RecomputesToFitIntoTheMemoryOrAsMuchAsItCan) {
   SimulationRequest r = request("resnet18");
   const SimulatedCase before = simulated(r, on_ranks(1, "1"));
-  r.recompute = "auto";
-  r.memory_limit = before.memory_bytes * 9 / 10;
+  r.memory.recompute = "auto";
+  r.memory.limit = before.memory_bytes * 9 / 10;
   const SimulatedCase fitting = simulated(r, on_ranks(1, "1"));
   EXPECT_EQ(fitting.reason, "");
-  EXPECT_LE(fitting.memory_bytes, *r.memory_limit);
+  EXPECT_LE(fitting.memory_bytes, *r.memory.limit);
   EXPECT_GT(fitting.step.seconds, before.step.seconds);
-  r.memory_limit = 1 << 20;
+  r.memory.limit = 1 << 20;
   const SimulatedCase least = simulated(r, on_ranks(1, "1"));
   EXPECT_NE(least.reason, "");
   EXPECT_LT(least.memory_bytes, fitting.memory_bytes);
@@ -138,7 +138,7 @@ TEST(Simulation, ChoosesAStrategyThatIsNotSlowerThanOneGrid) {
 
 TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
   SimulationRequest r = request("lenet5");
-  r.memory_limit = 64 << 10;
+  r.memory.limit = 64 << 10;
   r.cases = {{.ranks = 2, .batch = 4}};
   const std::vector<SimulatedCase> results{simulated(r, r.cases[0])};
   EXPECT_FALSE(results[0].was_simulated());
@@ -168,7 +168,7 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
                                    "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
                                    "update_seconds", "exposed_communication_seconds", "samples_per_second",
                                    "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "recompute_reason", "placement", "limits", "kernel_sources", "sum_sources",
+                                   "savings_reason", "placement", "limits", "kernel_sources", "sum_sources",
                                    "transfer_sources", "layers", "cases", "run"));
   for (const char* of : {"sum_sources", "transfer_sources"})
     EXPECT_EQ(json[of], (nlohmann::ordered_json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}})) << of;
