@@ -5,6 +5,7 @@
 #include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/job_machine.hpp>
@@ -326,8 +327,32 @@ nn::MemorySavings TrainCommand::savings_of(const nn::NetworkDescription& network
   return nn::memory_savings_for(network, layers, machine, step, chosen.memory);
 }
 
+void TrainCommand::check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                const ChosenStep& chosen, const nn::TrainAndTestSets& data,
+                                const KernelPlace& place) const {
+  if (chosen.memory.limit || gradients_ != "all") return;
+  comm::collectively(comm, "aloni train: memory", [&] {
+    const nn::NetworkPlan layers =
+        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
+    nn::StepOptions step = step_options_of(options_for(data), precision_of(precision_));
+    savings_of(network, layers, place.planning, step, chosen).apply(step);
+    const nn::LargestMemory most = largest_memory(network, layers, place.planning, nn::StepKind::training, step);
+    if (static_cast<double>(most.peak) <= place.memory_bytes) return;
+    throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
+                          "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
+                              ", its share of the memory. --recompute auto" +
+                              (place.on_host ? "" : ", --offload auto") +
+                              ", more ranks, or fewer samples by --batch or --accumulate need less; --memory-limit " +
+                              "BYTES replaces this limit");
+  });
+}
+
 Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
   return data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
+}
+
+Index TrainCommand::samples_of_step(const nn::TrainAndTestSets& data) const {
+  return std::max<Index>(1, samples_of(data) / options_.accumulate);
 }
 
 std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
@@ -398,9 +423,8 @@ ConvolutionReport TrainCommand::report_convolutions(const comm::Communicator& co
     if (chosen.chunk_bytes) planning.chunk_bytes = static_cast<double>(*chosen.chunk_bytes);
     nn::StepOptions step{.activations = type, .backend = backend_of(backend_)};
     step.largest_overhead = chosen.largest_overhead;
-    const Index samples = std::max<Index>(1, samples_of(data) / options_.accumulate);
     const nn::NetworkPlan layers =
-        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples);
+        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
     const nn::StepPlan plan = plan_step(network, layers, 0, nn::StepKind::training, planning, step);
     return report_of(explain_convolutions(network, plan, planning), machine ? machine->name : "");
   });
@@ -463,6 +487,7 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     explanation.push_back(optimiser_.describe_kfac());
   }
   const KernelPlace place = kernel_place(comm);
+  check_memory(comm, network, step, data, place);
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
     explanation.push_back(choose_limits(comm, network, data, *machine, place, step));
   ConvolutionReport convolutions;

@@ -78,11 +78,16 @@ class TrainCommand {
   StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
                          const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
                          const KernelPlace& place) const;
-  /// Samples of a mini-batch.
   nn::MemorySavings savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                const MachineDescription& machine, const nn::StepOptions& step,
                                const ChosenStep& chosen) const;
+  /// Without --memory-limit: throws InvalidArgument on all ranks if the buffers of a rank exceed its share of the
+  /// memory. Otherwise the system ends the job when the memory is full, or another one. Collective.
+  void check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
+                    const nn::TrainAndTestSets& data, const KernelPlace& place) const;
+  /// Of a mini-batch, and of the part of it that a step computes.
   Index samples_of(const nn::TrainAndTestSets& data) const;
+  Index samples_of_step(const nn::TrainAndTestSets& data) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 

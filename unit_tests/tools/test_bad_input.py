@@ -234,6 +234,11 @@ class BadInput(unittest.TestCase):
                      "--offload", "conv1", ranks=(1, 2))
         self.refused(USAGE, ["offloading", "conv1", "host memory already"], "plan", "--offload", "conv1")
 
+    def test_refuses_a_step_that_needs_more_memory_than_the_machine_has(self):
+        self.refused(USAGE, ["memory of rank ", "TiB: expected at most ", "--recompute auto", "--memory-limit"],
+                     "train", "--data", "synthetic", "--steps", "1", "--model", "mesh2k", "--batch", "4096",
+                     "--strategy", "h2", ranks=(2,))
+
     def test_refuses_a_strategy_with_an_unknown_layer(self):
         strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")
         self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy, ranks=RANKS)
