@@ -161,10 +161,11 @@ class Addresses {
       if (buffer.alias != no_buffer) continue;
       if (const auto place = layout.places.find(buffer.name); place != layout.places.end()) {
         const int segment = place->second.segment;
-        first_[b] = place->second.offset + (segment >= 0            ? segments.at(static_cast<std::size_t>(segment))
-                                            : place->second.on_host ? host
-                                            : place->second.shared  ? layout.private_bytes
-                                                                    : 0);
+        const MemoryKind memory = place->second.memory;
+        first_[b] = place->second.offset + (segment >= 0 ? segments.at(static_cast<std::size_t>(segment))
+                                            : memory == MemoryKind::host   ? host
+                                            : memory == MemoryKind::shared ? layout.private_bytes
+                                                                           : 0);
       } else {
         first_[b] = next;
         next += buffer.bytes();

@@ -23,8 +23,6 @@ bool is_lent(const StepPlan& plan, const PlanBuffer& buffer) {
   return lends_gradient_memory(plan) && buffer.role == BufferRole::parameter_gradients;
 }
 
-bool is_offloaded(const PlanBuffer& buffer) { return buffer.role == BufferRole::offloaded; }
-
 }  // namespace
 
 int MemoryOverNodes::peak_node() const {
@@ -35,7 +33,7 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
   MemoryOverNodes use;
   std::vector<Index> changes(plan.nodes.size() + 1, 0);  // from the node before
   for (const PlanBuffer& buffer : plan.buffers) {
-    if (buffer.alias != no_buffer || buffer.adopted || is_offloaded(buffer)) continue;
+    if (buffer.alias != no_buffer || buffer.adopted || buffer.on_host()) continue;
     if (has_own_memory(buffer) && !is_lent(plan, buffer)) {
       use.always += buffer.bytes();
     } else if (buffer.first >= 0) {
@@ -99,7 +97,7 @@ std::vector<Index> memory_by_layer(const StepPlan& plan, const std::vector<std::
   };
   std::vector<Index> bytes(others + 1, 0);
   for (const PlanBuffer& buffer : plan.buffers)
-    if (buffer.alias == no_buffer && !buffer.adopted && !is_offloaded(buffer))
+    if (buffer.alias == no_buffer && !buffer.adopted && !buffer.on_host())
       bytes[layer_of(buffer.name)] += buffer.bytes();
   for (const PlanNode& node : plan.nodes) {
     const bool of_layer = node.layer >= 0 && static_cast<std::size_t>(node.layer) < others;

@@ -160,7 +160,7 @@ std::map<std::string, Candidate> gradient_candidates(const std::vector<const Ste
         Candidate& c = by_name[buffer.name];
         c.name = buffer.name;
         // Sums and updates of a segment also visit the one element of an empty tensor, so it must stay zero.
-        c.place = {.shared = memory.shared,
+        c.place = {.memory = memory.shared ? MemoryKind::shared : MemoryKind::own,
                    .offset = tensor.offset,
                    .bytes = std::max(buffer.bytes(), bytes_of(buffer.type)),
                    .segment = static_cast<int>(s)};
@@ -186,6 +186,11 @@ std::vector<GradientPlaces> gradient_places(const std::vector<const StepPlan*>& 
 }
 
 }  // namespace
+
+MemoryKind memory_kind(const PlanBuffer& buffer, bool shares) {
+  if (buffer.on_host()) return MemoryKind::host;
+  return buffer.shared && shares ? MemoryKind::shared : MemoryKind::own;
+}
 
 bool is_learned(const PlanBuffer& buffer) {
   return buffer.role == BufferRole::parameters || buffer.role == BufferRole::parameter_gradients ||
@@ -217,8 +222,7 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
       for (const Lifetime& life : lifetimes[p][b])
         if (!life.unused()) c.lifetimes.push_back({p, life});
       c.place.bytes = std::max(c.place.bytes, buffer.bytes());
-      c.place.shared = c.place.shared || (buffer.shared && shares);
-      c.place.on_host = buffer.role == BufferRole::offloaded;
+      if (const MemoryKind kind = memory_kind(buffer, shares); kind != MemoryKind::own) c.place.memory = kind;
     }
   }
   std::vector<Candidate*> order;
@@ -228,19 +232,19 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
   const std::map<std::string, Candidate> gradients = gradient_candidates(plans, lifetimes);
   for (const auto& [name, candidate] : gradients) layout.places.emplace(name, candidate.place);
   std::vector<GradientPlaces> segments = gradient_places(plans, gradients);
-  Placed in_private, in_shared, on_host;
+  std::map<MemoryKind, Placed> placed;
   const auto place_in_gradients = [&](Candidate& c) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      if ((c.place.shared && !segments[s].shared) || !segments[s].placed.add(c)) continue;
+      if ((c.place.memory == MemoryKind::shared && !segments[s].shared) || !segments[s].placed.add(c)) continue;
       c.place.segment = static_cast<int>(s);
       return true;
     }
     return false;
   };
   for (Candidate* c : order) {
-    if (c->place.on_host || !place_in_gradients(*c)) {
-      (c->place.on_host ? on_host : c->place.shared ? in_shared : in_private).add(*c);
-      Index& all = c->place.on_host ? layout.host_bytes : c->place.shared ? layout.shared_bytes : layout.private_bytes;
+    if (c->place.memory == MemoryKind::host || !place_in_gradients(*c)) {
+      placed[c->place.memory].add(*c);
+      Index& all = layout.bytes_of(c->place.memory);
       all = std::max(all, c->place.offset + round_up(c->place.bytes));
     }
     layout.places.emplace(c->name, c->place);
@@ -250,10 +254,9 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
 
 namespace {
 
-/// The number of a memory: 0 private, 1 shared, 2 of the host, then that of each segment of gradients.
+/// The number of a memory: of each kind, then that of each segment of gradients.
 int memory_of(const MemoryLayout::Place& place) {
-  if (place.segment >= 0) return 3 + place.segment;
-  return place.on_host ? 2 : place.shared ? 1 : 0;
+  return place.segment >= 0 ? static_cast<int>(MemoryKind::host) + 1 + place.segment : static_cast<int>(place.memory);
 }
 
 /// The buffer to which each byte of a layout belongs: the last one that was written.

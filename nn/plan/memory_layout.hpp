@@ -21,6 +21,7 @@
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,11 +29,18 @@
 
 namespace aloni::nn {
 
+enum class MemoryKind : std::uint8_t {
+  own,     ///< of this rank alone
+  shared,  ///< the ranks of a node read it
+  host     ///< host memory of a rank whose kernels run on a device
+};
+/// @pre `shares`: whether the ranks of a node share memory
+MemoryKind memory_kind(const PlanBuffer& buffer, bool shares);
+
 struct MemoryLayout {
   struct Place {
-    bool shared = false;   ///< in the memory that the ranks of a node share
-    bool on_host = false;  ///< in host memory, for activations that leave the device (BufferRole::offloaded)
-    Index offset = 0;      ///< in bytes; a multiple of `alignment`, except that of a gradient of parameters
+    MemoryKind memory = MemoryKind::own;
+    Index offset = 0;  ///< in bytes; a multiple of `alignment`, except that of a gradient of parameters
     Index bytes = 0;
     int segment = -1;  ///< in the memory of the gradients of this segment of the parameters; -1: in that of the layout
   };
@@ -43,6 +51,10 @@ struct MemoryLayout {
   std::map<std::string, Place> places = {};
   Index private_bytes = 0, shared_bytes = 0, host_bytes = 0;  ///< multiples of `alignment`
 
+  Index& bytes_of(MemoryKind memory) {
+    return memory == MemoryKind::host ? host_bytes : memory == MemoryKind::shared ? shared_bytes : private_bytes;
+  }
+  Index bytes_of(MemoryKind memory) const { return const_cast<MemoryLayout*>(this)->bytes_of(memory); }
   /// Without host_bytes.
   Index bytes() const { return private_bytes + shared_bytes; }
 };

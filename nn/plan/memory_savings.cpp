@@ -52,7 +52,7 @@ Offloading hidden_offloading(const NetworkDescription& network, const NetworkPla
   const auto fits = [&](int number) {
     Index moved = 0;
     for (const PlanBuffer& buffer : planned(number).buffers)
-      if (buffer.role == BufferRole::offloaded) moved += buffer.bytes();
+      if (buffer.on_host()) moved += buffer.bytes();
     return static_cast<double>(moved) <= hidden;
   };
   return first_layers(largest(static_cast<int>(network.layers.size()), fits));

@@ -65,6 +65,8 @@ struct PlanBuffer {
   std::vector<NodeRange> unused = {};
 
   Index bytes() const { return box.size() * bytes_of(type); }
+  /// Whether it lies in host memory, for activations that leave the device.
+  bool on_host() const { return role == BufferRole::offloaded; }
 };
 
 struct PlanRegion {

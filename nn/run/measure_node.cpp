@@ -230,9 +230,9 @@ class NodeRunner {
     const bool shares = machine.shared_memory && alone_.plan.ranks > 1;
     for (const BufferId b : buffers_used()) {
       const PlanBuffer& used = buffer(b);
-      const bool shared = used.shared && shares, on_host = used.role == BufferRole::offloaded;
-      Index& all = on_host ? layout.host_bytes : shared ? layout.shared_bytes : layout.private_bytes;
-      layout.places[used.name] = {.shared = shared, .on_host = on_host, .offset = all, .bytes = used.bytes()};
+      const MemoryKind memory = memory_kind(used, shares);
+      Index& all = layout.bytes_of(memory);
+      layout.places[used.name] = {.memory = memory, .offset = all, .bytes = used.bytes()};
       all += (used.bytes() + MemoryLayout::alignment - 1) / MemoryLayout::alignment * MemoryLayout::alignment;
     }
     memory_.allocate({}, layout);

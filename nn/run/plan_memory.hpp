@@ -56,19 +56,17 @@ class PlanMemory {
       Kokkos::deep_copy(queue_.space(), Kokkos::View<std::byte*, Mem>(static_cast<std::byte*>(data), bytes),
                         std::byte{0xff});  // a NaN in all types
     };
-    const Block host = allocate_on_host(layout.host_bytes, poison);
     const auto arena = [&](const std::string& name, Index bytes, bool in_shared_memory) {
       const Block all = allocate<double>(name, bytes / 8, in_shared_memory);
       if (poison) poisoned(all.data, bytes);
       return all;
     };
-    const Block own = arena("buffers", layout.private_bytes, false);
-    const Block shared = arena("shared_buffers", layout.shared_bytes, true);
+    const std::map<MemoryKind, Block> arenas{{MemoryKind::own, arena("buffers", layout.private_bytes, false)},
+                                             {MemoryKind::shared, arena("shared_buffers", layout.shared_bytes, true)},
+                                             {MemoryKind::host, allocate_on_host(layout.host_bytes, poison)}};
     for (const auto& [name, place] : layout.places) {
-      const Block& all = place.segment >= 0 ? gradients_.at(static_cast<std::size_t>(place.segment))
-                         : place.on_host    ? host
-                         : place.shared     ? shared
-                                            : own;
+      const Block& all =
+          place.segment >= 0 ? gradients_.at(static_cast<std::size_t>(place.segment)) : arenas.at(place.memory);
       blocks_[name] = {static_cast<std::byte*>(all.data) + place.offset, all.owner,
                        static_cast<std::size_t>(place.bytes)};
     }
@@ -78,7 +76,7 @@ class PlanMemory {
           poisoned(blocks_.at(b.name).data, b.bytes());
       for (const PlanBuffer& b : plan->buffers)
         if (b.alias == no_buffer && !b.by_kernels && !is_learned(b) && !blocks_.contains(b.name))
-          blocks_[b.name] = b.role == BufferRole::offloaded ? allocate_on_host(b.bytes()) : allocate(b);
+          blocks_[b.name] = b.on_host() ? allocate_on_host(b.bytes()) : allocate(b);
     }
   }
 

@@ -146,8 +146,8 @@ TEST(Offloading, CopiesRunBesideKernels) {
         for (const PlanRegion& r : *regions) {
           const auto other = layout.places.find(plan.buffers[static_cast<std::size_t>(plan.root(r.buffer))].name);
           if (plan.root(r.buffer) == b || other == layout.places.end()) continue;
-          const auto& [shared, on_host, offset, bytes, segment] = other->second;
-          const bool overlaps = shared == place.shared && on_host == place.on_host && segment == place.segment &&
+          const auto& [memory, offset, bytes, segment] = other->second;
+          const bool overlaps = memory == place.memory && segment == place.segment &&
                                 offset < place.offset + place.bytes && place.offset < offset + bytes;
           EXPECT_FALSE(overlaps) << other->first << " in the place of " << buffer.name << " at " << node.label;
         }

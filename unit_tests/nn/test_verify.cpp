@@ -172,11 +172,9 @@ struct NetworkPlans {
         if (b.alias != no_buffer || has_own_memory(b.name)) continue;
         const auto place = places.places.find(b.name);
         if (place == places.places.end()) return b.name + " has no place";
-        const auto& [shared, on_host, offset, bytes, segment] = place->second;
+        const auto& [memory, offset, bytes, segment] = place->second;
         const Index end = segment >= 0 ? training.gradient_memory.at(static_cast<std::size_t>(segment)).bytes
-                          : on_host    ? places.host_bytes
-                          : shared     ? places.shared_bytes
-                                       : places.private_bytes;
+                                       : places.bytes_of(memory);
         if (bytes < b.bytes()) return "the place of " + b.name + " is too small";
         if (offset + bytes > end) return b.name + " is outside";
       }
@@ -224,7 +222,8 @@ TEST(Verify, OnlyStepsWithAnUpdateLendTheMemoryOfTheirGradients) {
     NetworkPlans on_node(c.network, c.layers, 0, node, true);
     for (GradientMemory& segment : on_node.training.gradient_memory) segment.shared = false;
     const MemoryLayout separate = lay_out_memory({&on_node.training, &on_node.inference}, node);
-    for (const auto& [name, place] : separate.places) ASSERT_FALSE(place.shared && place.segment >= 0) << name;
+    for (const auto& [name, place] : separate.places)
+      ASSERT_FALSE(place.memory == MemoryKind::shared && place.segment >= 0) << name;
   }
   EXPECT_GT(lent, 10);
 }
@@ -284,8 +283,7 @@ void for_wrong_places(const StepPlan& plan, const MemoryLayout& layout,
       if (std::ranges::find(uses[b].reads, uses[a].reads.back()) == uses[b].reads.end()) continue;
       MemoryLayout wrong = layout;
       wrong.places[plan.buffers[b].name].offset = place_a->second.offset;
-      wrong.places[plan.buffers[b].name].shared = place_a->second.shared;
-      wrong.places[plan.buffers[b].name].on_host = place_a->second.on_host;
+      wrong.places[plan.buffers[b].name].memory = place_a->second.memory;
       wrong.places[plan.buffers[b].name].segment = place_a->second.segment;
       f(wrong);
     }

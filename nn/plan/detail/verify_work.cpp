@@ -378,7 +378,7 @@ class WorkCheck {
   void check(const PlanNode& n, const OptimiserWork& w) const { reads(n, w.factors, whole(w.factors)); }
   void check(const PlanNode& n, const OffloadWork& w) const {
     const PlanBuffer &moved = buffer(w.buffer), &kept = buffer(w.host);
-    if (moved.alias != no_buffer || moved.role == BufferRole::offloaded || kept.role != BufferRole::offloaded)
+    if (moved.alias != no_buffer || moved.on_host() || !kept.on_host())
       refuse(plan_, &n, "copies between " + moved.name + " and " + kept.name);
     if (moved.box != kept.box || moved.type != kept.type)
       refuse(plan_, &n, "copies between buffers that differ in their boxes or types");
