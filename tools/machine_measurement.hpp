@@ -35,7 +35,7 @@ std::string processor_name();
 struct KernelPlace {
   bool on_host = true;
   int threads = 1;                   ///< of this rank
-  double memory_bytes = 0;           ///< of one rank: its share of the node, or its device; the least of all ranks
+  double memory_bytes = 0;           ///< of one rank: its share of the node, or its device; the least; 0: not known
   MachineDescription planning = {};  ///< of this job, with the costs of this build
 };
 /// `threads` may differ between ranks. Collective. Throws as comm::describe_machine().

@@ -1,4 +1,5 @@
 #include <aloni/tools/placement_text.hpp>
+#include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,10 @@ std::string placement_text(const std::string& reason, const std::vector<int>& ra
   }
   if (shown == 0) return text;
   return text + line + (shown < ranks.size() ? "; …\n" : "\n");
+}
+
+std::string savings_text(const std::string& reason) {
+  return reason.empty() ? reason : paragraph("savings    " + reason, 11) + "\n";
 }
 
 std::string limits_text(const std::string& machine, const std::string& reason) {

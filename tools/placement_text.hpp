@@ -1,5 +1,6 @@
 #pragma once
-// The choices of a machine besides splits, as lines for people: the places of ranks on nodes, limits of a step.
+// The choices of a machine besides splits, as lines for people: the places of ranks on nodes, savings of memory, limits
+// of a step.
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@ namespace aloni::tools {
 /// One line with the reason. If ranks are placed, another line with the ranks of the first nodes. At most 100 columns,
 /// line breaks included. `nodes`: of each rank; empty: all ranks are on one node.
 std::string placement_text(const std::string& reason, const std::vector<int>& rank_of, const std::vector<int>& nodes);
+
+/// Lines of at most 100 columns, line breaks included. Empty if the reason is.
+std::string savings_text(const std::string& reason);
 
 /// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits. Without a line
 /// break at the end.

@@ -123,6 +123,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   prediction.rank_of = options.rank_of;
   prediction.nodes = description_of(machine, request.ranks, options.rank_of).nodes;
   prediction.placement_reason = choice ? choice->strategy.placement_reason : "in order: the strategy is given";
+  if (choice) prediction.savings_reason = choice->strategy.savings_reason;
   if (choice) prediction.uniform = choice->strategy.uniform;
   prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
   prediction.bucket_bytes = planned.planning.bucket_bytes;
@@ -146,6 +147,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   if (prediction.uniform)
     text += fmt::format("           {} with the best grid for all layers, {}\n",
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
+  text += savings_text(prediction.savings_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
   if (!prediction.feasible())

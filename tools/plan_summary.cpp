@@ -50,6 +50,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   json["uniform"] = Json();
   if (const auto& uniform = prediction.uniform)
     json["uniform"] = {{"split", to_string(uniform->split)}, {"step_seconds", uniform->seconds}};
+  json["savings_reason"] = prediction.savings_reason;
   json["placement"] = {
       {"reason", prediction.placement_reason}, {"rank_of", prediction.rank_of}, {"node_of_rank", prediction.nodes}};
   json["limits"] = {{"reason", prediction.limits_reason},

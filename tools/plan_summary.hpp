@@ -99,9 +99,10 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 ///
 /// With a prediction a layer also has "split" (equal to "grid"), "seconds", "compute_seconds", "halo_seconds",
 /// "redistribution_seconds", "collective_seconds", "exposed_seconds", "reason", "runner_up" and "runner_up_seconds".
-/// Then there are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "placement" with "reason",
-/// "rank_of" (empty: ranks in order) and "node_of_rank" (empty: one node), "limits" with "reason",
-/// "bucket_bytes", "chunk_bytes" and "largest_overhead" (null: by the machine), and "feasible". See PlanPrediction.
+/// Then there are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "savings_reason",
+/// "placement" with "reason", "rank_of" (empty: ranks in order) and "node_of_rank" (empty: one node), "limits" with
+/// "reason", "bucket_bytes", "chunk_bytes" and "largest_overhead" (null: by the machine), and "feasible". See
+/// PlanPrediction.
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 
 }  // namespace aloni::tools

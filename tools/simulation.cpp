@@ -167,7 +167,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
       text += fmt::format("{:<9}  {}\n", label, sources);
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
-  if (!result.savings_reason.empty()) text += fmt::format("savings    {}\n", result.savings_reason);
+  text += savings_text(result.savings_reason);
   if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason) + "\n";
   if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
   if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);

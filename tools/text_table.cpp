@@ -36,4 +36,18 @@ std::string text_table(std::vector<std::vector<std::string>> rows, std::size_t l
   return text_table(rows, left - 1);
 }
 
+std::string paragraph(const std::string& text, std::size_t indent, std::size_t most) {
+  std::string lines, rest = text;
+  std::size_t begins = 0;  // blanks at the begin of the line
+  while (begins + rest.size() > most) {
+    std::size_t end = rest.rfind(' ', most - begins);
+    if (end == std::string::npos || end == 0) end = rest.find(' ', most - begins);
+    if (end == std::string::npos) break;
+    lines += std::string(begins, ' ') + rest.substr(0, end) + "\n";
+    rest.erase(0, end + 1);
+    begins = indent;
+  }
+  return lines + std::string(begins, ' ') + rest;
+}
+
 }  // namespace aloni::tools

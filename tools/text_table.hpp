@@ -14,4 +14,8 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows, std::s
 std::string text_table(std::vector<std::vector<std::string>> rows, std::size_t left, std::size_t extra,
                        std::size_t most = 100);
 
+/// The text in lines of at most `most` columns, broken at blanks. All lines but the first begin with `indent` blanks.
+/// Longer words stay whole. Without a line break at the end.
+std::string paragraph(const std::string& text, std::size_t indent, std::size_t most = 100);
+
 }  // namespace aloni::tools

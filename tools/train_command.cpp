@@ -330,7 +330,8 @@ nn::MemorySavings TrainCommand::savings_of(const nn::NetworkDescription& network
 void TrainCommand::check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                 const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                 const KernelPlace& place) const {
-  if (chosen.memory.limit || gradients_ != "all") return;
+  const bool is_known = place.memory_bytes > 0;
+  if (chosen.memory.limit || !is_known || gradients_ != "all") return;
   comm::collectively(comm, "aloni train: memory", [&] {
     const nn::NetworkPlan layers =
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
@@ -520,6 +521,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
       for (const auto& [option, chosen, given] : {std::tuple("--recompute", step.memory.recompute, wish.recompute),
                                                   std::tuple("--offload", step.memory.offload, wish.offload)})
         if (!chosen.empty() && chosen != given) configuration.chosen.emplace_back(option, chosen);
+      if (step.memory.limit && !wish.limit)
+        configuration.chosen.emplace_back("--memory-limit", std::to_string(*step.memory.limit));
       const bool has_choice = chooses && comm.size() > 1;
       folder.emplace(run_, std::move(configuration), has_choice ? to_string(step.strategy) : "", checkpoint_.resumes());
       folder->explain_convolutions(convolutions.table);

@@ -73,6 +73,9 @@ TEST(PlanPrediction, AChosenOffloadingIsPlanned) {
   EXPECT_GT(summary.savings.moved_bytes, 0);
   EXPECT_LE(summary.peak_bytes, whole * 4 / 5);
   EXPECT_EQ(r.memory.limit, whole * 4 / 5);
+  const std::string text = to_text(r, summary);
+  EXPECT_THAT(text, AllOf(HasSubstr("savings    "), HasSubstr("layers leave for host memory (")));
+  EXPECT_EQ(nlohmann::json::parse(to_json(r, summary))["savings_reason"], summary.prediction->savings_reason);
 }
 
 TEST(PlanPrediction, TellsHalosFromRedistributionsAndSums) {
