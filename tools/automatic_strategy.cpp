@@ -171,8 +171,7 @@ std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrat
   return fmt::format(
       "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, offload {}, memory limit {} of {}, "
-      "backend "
-      "{}{}\n{}",
+      "backend {}{}\n{}",
       version(), processor_name(), comm.size(), comm.ranks_by_node().size(), places, machine.threads_per_rank,
       machine.planning.shared_memory, request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch,
       o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),

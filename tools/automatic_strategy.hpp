@@ -38,8 +38,7 @@ struct AutomaticStrategyRequest {
 
 struct AutomaticStrategy {
   nn::Strategy strategy;
-  /// For TrainOptions::recompute, offload and memory_limit: those of the request, or others if the strategy fits only
-  /// with these.
+  /// For TrainOptions::memory: that of the request, or another one if the strategy fits only with it.
   nn::MemoryWish memory = {};
   /// For halo::place_ranks(): rank i of the training is rank rank_of[i] of the communicator. Empty: the same rank.
   std::vector<int> rank_of = {};

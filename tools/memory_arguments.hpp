@@ -2,7 +2,7 @@
 // The options that bound the memory of a training step: recomputation of blocks, offloading of layers, and a limit.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
-#include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/memory_wish.hpp>
 
 #include <optional>
 #include <string>

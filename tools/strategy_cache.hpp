@@ -8,7 +8,7 @@
 // The key is a text with all facts on which the choice depends: the network, the ranks, the processor, this version of
 // the library. A file has the whole key, so equal checksums do no harm. Not collective: one rank reads and writes.
 #include <aloni/model/step_limits.hpp>
-#include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/memory_wish.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <optional>

@@ -6,6 +6,7 @@
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/job_machine.hpp>
@@ -321,12 +322,6 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
   return with_activations(precision_, [&]<class T> { return choose_automatically<T>(comm, request); });
 }
 
-nn::MemorySavings TrainCommand::savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
-                                           const MachineDescription& machine, const nn::StepOptions& step,
-                                           const ChosenStep& chosen) const {
-  return nn::memory_savings_for(network, layers, machine, step, chosen.memory);
-}
-
 void TrainCommand::check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                 const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                 const KernelPlace& place) const {
@@ -336,7 +331,7 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
     const nn::NetworkPlan layers =
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
     nn::StepOptions step = step_options_of(options_for(data), precision_of(precision_));
-    savings_of(network, layers, place.planning, step, chosen).apply(step);
+    memory_savings_for(network, layers, place.planning, step, chosen.memory).apply(step);
     const nn::LargestMemory most = largest_memory(network, layers, place.planning, nn::StepKind::training, step);
     if (static_cast<double>(most.peak) <= place.memory_bytes) return;
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
@@ -377,7 +372,8 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
         const nn::NetworkPlan layers =
             plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
         model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
-        savings_of(network, layers, description_of(job, comm.size()), options.step, chosen).apply(options.step);
+        memory_savings_for(network, layers, description_of(job, comm.size()), options.step, chosen.memory)
+            .apply(options.step);
         const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
         return choose_step_limits(network, layers, job, kernels, options);
       });
@@ -443,7 +439,7 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
     nn::StepOptions step = step_options_of(options_for(data), type);
     step.largest_overhead = chosen.largest_overhead;
-    savings_of(network, layers, description_of(job, comm.size()), step, chosen).apply(step);
+    memory_savings_for(network, layers, description_of(job, comm.size()), step, chosen.memory).apply(step);
     return predict_step(network, layers, job, step, comm.rank());
   });
 }

@@ -78,9 +78,6 @@ class TrainCommand {
   StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
                          const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
                          const KernelPlace& place) const;
-  nn::MemorySavings savings_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
-                               const MachineDescription& machine, const nn::StepOptions& step,
-                               const ChosenStep& chosen) const;
   /// Without --memory-limit: throws InvalidArgument on all ranks if the buffers of a rank exceed its share of the
   /// memory. Otherwise the system ends the job when the memory is full, or another one. Collective.
   void check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,

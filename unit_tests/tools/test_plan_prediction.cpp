@@ -52,27 +52,32 @@ TEST(PlanPrediction, AddsUpToTheStep) {
   EXPECT_GT(p.total.exposed, 0);
 }
 
+/// A step of one rank, chosen for less memory than it takes otherwise.
+struct Limited {
+  PlanRequest r;
+  Index limit;  ///< four fifths of the peak without one
+  PlanSummary summary;
+
+  explicit Limited(const model::Machine& machine)
+      : r(request("resnet18", "n1", machine, 1)), limit(summarise(r).peak_bytes * 4 / 5) {
+    r.memory.limit = limit;
+    summary = predicted(r, machine, true);
+  }
+};
+
 TEST(PlanPrediction, AChosenRecomputationIsPlanned) {
-  const model::Machine machine = model::find_machine("x86_server");
-  PlanRequest r = request("resnet18", "n1", machine, 1);
-  const Index whole = summarise(r).peak_bytes;
-  r.memory.limit = whole * 4 / 5;
-  const PlanSummary summary = predicted(r, machine, true);
+  const auto [r, limit, summary] = Limited(model::find_machine("x86_server"));
   EXPECT_EQ(r.memory.recompute, "auto");
   EXPECT_FALSE(summary.savings.recomputation.blocks.empty());
   EXPECT_LE(summary.peak_bytes, *r.memory.limit);
 }
 
 TEST(PlanPrediction, AChosenOffloadingIsPlanned) {
-  const model::Machine machine = model::find_machine("lassen");
-  PlanRequest r = request("resnet18", "n1", machine, 1);
-  const Index whole = summarise(r).peak_bytes;
-  r.memory.limit = whole * 4 / 5;
-  const PlanSummary summary = predicted(r, machine, true);
+  const auto [r, limit, summary] = Limited(model::find_machine("lassen"));
   EXPECT_EQ(r.memory.offload, "auto");
   EXPECT_GT(summary.savings.moved_bytes, 0);
-  EXPECT_LE(summary.peak_bytes, whole * 4 / 5);
-  EXPECT_EQ(r.memory.limit, whole * 4 / 5);
+  EXPECT_LE(summary.peak_bytes, limit);
+  EXPECT_EQ(r.memory.limit, limit);
   const std::string text = to_text(r, summary);
   EXPECT_THAT(text, AllOf(HasSubstr("savings    "), HasSubstr("layers leave for host memory (")));
   EXPECT_EQ(nlohmann::json::parse(to_json(r, summary))["savings_reason"], summary.prediction->savings_reason);
