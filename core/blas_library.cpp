@@ -4,7 +4,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 namespace aloni {
 
@@ -36,14 +40,60 @@ OwnThreads& own_threads() {
   return threads;
 }
 
+constexpr const char* kernels_variable = "OPENBLAS_CORETYPE";
+
+/// Those of which match_blas_to_processor() has got rid; empty: none.
+std::string& kernels_before() {
+  static std::string kernels;
+  return kernels;
+}
+
+#if defined(__x86_64__)
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#else
+bool has_avx2() { return false; }
+bool has_avx512() { return false; }
+#endif
+
 }  // namespace
+
+std::string better_blas_kernels(const std::string& present, bool has_avx2, bool has_avx512) {
+  // Its choice for processors that it does not know is one of these. Kernels for AVX are not among them: it may have a
+  // reason for them.
+  constexpr std::array<std::string_view, 16> without_avx{
+      "Katmai",  "Coppermine", "Northwood", "Prescott",     "Banias",    "Core2",  "Penryn", "Dunnington",
+      "Nehalem", "Athlon",     "Opteron",   "Opteron_SSE3", "Barcelona", "Bobcat", "Atom",   "Nano"};
+  if (std::ranges::find(without_avx, present) == without_avx.end()) return {};
+  return has_avx512 ? "SkylakeX" : has_avx2 ? "Haswell" : "";
+}
+
+void match_blas_to_processor() {
+  if (std::getenv(kernels_variable)) return;
+  auto* const present = blas_function<char*()>("openblas_get_corename");
+  // OpenBLAS calls both itself, when it is loaded and unloaded.
+  auto* const quit = blas_function<void()>("gotoblas_dynamic_quit");
+  auto* const init = blas_function<void()>("gotoblas_dynamic_init");
+  if (!present || !quit || !init) return;
+  const std::string before = present();
+  const std::string better = better_blas_kernels(before, has_avx2(), has_avx512());
+  if (better.empty()) return;
+  setenv(kernels_variable, better.c_str(), 0);
+  quit();
+  init();
+  unsetenv(kernels_variable);
+  if (present() != before) kernels_before() = before;
+}
 
 BlasLibrary blas_library() {
   if constexpr (!config::has_kokkos_kernels && !config::has_lapack) return {};
   BlasLibrary blas{.name = "unknown"};
   if (auto* const configuration = blas_function<char*()>("openblas_get_config")) blas.name = configuration();
-  if (auto* const processor = blas_function<char*()>("openblas_get_corename"))
-    blas.name += std::string(", kernels for ") + processor();
+  if (auto* const processor = blas_function<char*()>("openblas_get_corename")) blas.kernels = processor();
+  blas.own_kernels = kernels_before();
   if (auto* const threads = blas_function<int()>("openblas_get_num_threads")) blas.threads = threads();
   blas.threading = threading_of_blas();
   return blas;

@@ -1,5 +1,6 @@
 #include <aloni/core/environment.hpp>
 
+#include <aloni/core/blas_library.hpp>
 #include <aloni/core/comm/liveness/poison.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
@@ -113,6 +114,7 @@ Environment::Environment(int& argc, char**& argv) {
   }
   if (!Kokkos::is_initialized() && !Kokkos::is_finalized()) {
     try {
+      match_blas_to_processor();
       initialize_kokkos(argc, argv);
     } catch (...) {
       if (owns_mpi_) MPI_Finalize();  // the destructor does not run after a constructor throws

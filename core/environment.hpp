@@ -8,6 +8,7 @@
 //   }
 //
 // If the program has already called MPI_Init or Kokkos::initialize, Environment neither starts nor stops that library.
+// Before it starts Kokkos it lets OpenBLAS use kernels for the processor (core/blas_library.hpp).
 // It ignores SIGXFSZ unless the program handles it: a file beyond `ulimit -f` is then an error of the call that writes.
 
 namespace aloni {

@@ -107,7 +107,7 @@ class Chooser {
 
  private:
   static double limit_of(const Machine& machine, const ChooseOptions& options) {
-    const double memory = options.memory_bytes > 0 ? options.memory_bytes : machine.memory_bytes;
+    const double memory = options.memory.limit ? static_cast<double>(*options.memory.limit) : machine.memory_bytes;
     return memory > 0 ? memory : std::numeric_limits<double>::infinity();
   }
 

@@ -33,6 +33,7 @@
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/memory_wish.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -61,8 +62,11 @@ struct StrategyPrices {
 };
 
 struct ChooseOptions {
-  Index samples = 1;        ///< of the mini-batch, on all ranks together
-  double memory_bytes = 0;  ///< of a rank; 0: Machine::memory_bytes; unlimited if that is 0 too
+  Index samples = 1;  ///< of the mini-batch, on all ranks together
+  /// Without a limit Machine::memory_bytes is the limit; unlimited if that is 0 too. Of training steps: patterns select
+  /// layers of every strategy. With "auto" stage 3 may save memory in this way where it is limited. "auto" for offload
+  /// counts on devices only, and with Processor::host_bandwidth.
+  nn::MemoryWish memory = {.recompute = "auto", .offload = "auto"};
   Objective objective = Objective::training_step;
   nn::StepOptions step = {};  ///< without recomputation and offloading, which do not count
   CandidateOptions candidates = {};
@@ -70,10 +74,7 @@ struct ChooseOptions {
   /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
   /// and the seconds are the sums of stage 2.
   int simulated = 3;
-  bool place_ranks = true;  ///< whether stage 3 may place ranks in another order
-  /// As nn::MemoryWish has them, for training steps. Patterns select layers of every strategy. "auto": stage 3 may save
-  /// memory so where it is limited. "auto" for offload counts on devices only, and with Processor::host_bandwidth.
-  std::string recompute = "auto", offload = "auto";
+  bool place_ranks = true;               ///< whether stage 3 may place ranks in another order
   const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
   StrategyPrices prices = {};
 };

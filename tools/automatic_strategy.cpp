@@ -9,10 +9,12 @@
 #include <aloni/model/machine_file.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/model_file.hpp>
-#include <aloni/nn/plan/recomputation.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/strategy_cache.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -161,6 +163,31 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
   return lines;
 }
 
+model::ChooseOptions choose_options(const AutomaticStrategyRequest& request, nn::ElementType activations) {
+  const nn::TrainOptions& o = request.options;
+  return {.samples = o.batch / o.accumulate,
+          .memory = for_search(o.memory),
+          .step = step_options_of(o, activations),
+          .simulated = request.timed};
+}
+
+/// One rank has one strategy. If its step takes more than the limit of memory, the cost model chooses what it saves.
+AutomaticStrategy choose_for_one_rank(const AutomaticStrategyRequest& request, const model::Machine& machine,
+                                      nn::ElementType activations) {
+  const nn::TrainOptions& o = request.options;
+  AutomaticStrategy chosen{.strategy = Strategy::uniform({}), .memory = o.memory};
+  const Index limit = o.memory.limit.value_or(static_cast<Index>(machine.memory_bytes));
+  if (limit == 0) return chosen;
+  const model::ChooseOptions options = choose_options(request, activations);
+  const nn::NetworkPlan layers =
+      plan_network(request.network, resolve(chosen.strategy, request.network, 1), 1, options.samples);
+  if (memory_of_training(request.network, layers, machine.planning, o, activations).peak <= limit) return chosen;
+  model::StrategyChoice choice = model::choose_strategy(request.network, machine, 1, options);
+  chosen.memory = std::move(choice.wish);
+  chosen.explanation = lines_of(savings_text(choice.savings_reason));
+  return chosen;
+}
+
 }  // namespace
 
 std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
@@ -189,9 +216,9 @@ comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vecto
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
   constexpr nn::ElementType type = nn::element_type<T>;
-  if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .memory = request.options.memory};
-
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
+  if (comm.size() == 1) return choose_for_one_rank(request, machine, type);
+
   const std::string key = facts_of_choice(comm, request, machine, type);
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);
   AutomaticStrategy chosen;
@@ -216,14 +243,8 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
     return chosen;
   }
 
-  const nn::TrainOptions& o = request.options;
-  model::ChooseOptions options{.samples = o.batch / o.accumulate,
-                               .memory_bytes = static_cast<double>(o.memory.limit.value_or(0))};
-  options.step = step_options_of(o, type);
-  options.simulated = request.timed;
-  options.recompute = for_search(o.memory.recompute);
-  options.offload = for_search(o.memory.offload);
-  const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
+  const model::StrategyChoice choice =
+      model::choose_strategy(request.network, machine, comm.size(), choose_options(request, type));
   std::vector<TimedFinalist> finalists;
   for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});
   time_finalists<T>(comm, request, finalists);
@@ -236,7 +257,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
     throw InvalidArgument(choice_operation, "strategies", std::to_string(finalists.size()) + " tried",
                           "one that can run; the first error: " + finalists[best].refusal);
   chosen.strategy = finalists[best].finalist.strategy;
-  chosen.memory = memory_for(finalists[best].finalist, o);
+  chosen.memory = memory_for(finalists[best].finalist, request.options);
   chosen.rank_of = finalists[best].finalist.rank_of;
   if (comm.rank() == 0) {
     chosen.explanation = explain(finalists, best, machine.name);

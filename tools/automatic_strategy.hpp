@@ -55,7 +55,8 @@ std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrat
 /// has the samples and blocks of rank i. Collective. Throws InvalidArgument on all ranks as halo::place_ranks().
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of);
 
-/// T: as for nn::train(). Equal on all ranks. On one rank there is nothing to choose, and nothing is timed.
+/// T: as for nn::train(). Equal on all ranks. On one rank nothing is timed: there the choice is how to save memory, if
+/// the step takes more than the limit of the request, or than the rank has.
 /// Collective. Throws on all ranks as nn::train_on_synthetic_data(), and InvalidArgument as model::choose_strategy().
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request);

@@ -127,6 +127,8 @@ Json collect(const comm::Communicator& comm) {
   info["threads_per_rank"] = threads;
   if (const BlasLibrary blas = blas_library(); !blas.name.empty()) {
     info["blas"] = {{"library", blas.name}, {"threads_of", name(blas.threading)}, {"threads", blas.threads}};
+    if (!blas.kernels.empty()) info["blas"]["kernels_for"] = blas.kernels;
+    if (!blas.own_kernels.empty()) info["blas"]["instead_of_kernels_for"] = blas.own_kernels;
     if (blas.competes_with(threads)) {
       info["blas"]["warning"] =
           "its threads and those of Kokkos compete for the cores: install libopenblas-openmp-dev and run "

@@ -1,6 +1,7 @@
 #include <aloni/tools/job_machine.hpp>
 
 #include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/plan/memory_savings.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,6 +35,16 @@ nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType
   step.update_options = options.update;
   step.update = options.accumulate == 1;
   return step;
+}
+
+nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                                     const MachineDescription& planning, const nn::TrainOptions& options,
+                                     nn::ElementType activations) {
+  nn::StepOptions step = step_options_of(options, activations);
+  nn::MemoryWish wish = options.memory;
+  wish.limit = std::nullopt;
+  memory_savings_for(network, layers, planning, step, wish).apply(step);
+  return largest_memory(network, layers, planning, nn::StepKind::training, step);
 }
 
 }  // namespace aloni::tools

@@ -7,6 +7,9 @@
 //            {.step = step});
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/machine_measurement.hpp>
@@ -25,5 +28,11 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
 /// The step of a training with these options, without recomputation and offloading.
 /// @pre options.gradients is GradientReduction::all
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
+
+/// The memory of this step on the rank that takes most, with the savings of options.memory. Its limit does not count,
+/// but "auto" saves as much as it can then. @pre as step_options_of()
+nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                                     const MachineDescription& planning, const nn::TrainOptions& options,
+                                     nn::ElementType activations);
 
 }  // namespace aloni::tools

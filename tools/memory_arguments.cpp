@@ -9,6 +9,12 @@
 
 namespace aloni::tools {
 
+nn::MemoryWish for_search(nn::MemoryWish wish) {
+  for (std::string* const way : {&wish.recompute, &wish.offload})
+    if (way->empty()) *way = "auto";
+  return wish;
+}
+
 std::optional<Index> parse_bytes(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();

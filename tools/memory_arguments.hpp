@@ -17,8 +17,8 @@ namespace aloni::tools {
 /// for other texts, for less than one byte, and for 2^63 bytes or more.
 std::optional<Index> parse_bytes(const std::string& text);
 
-/// The argument of --recompute or --offload for model::ChooseOptions. Without one, the search saves memory if it must.
-inline std::string for_search(const std::string& argument) { return argument.empty() ? "auto" : argument; }
+/// The wish for model::ChooseOptions. Ways that the options do not name are "auto": the search saves memory if it must.
+nn::MemoryWish for_search(nn::MemoryWish wish);
 
 class MemoryArguments {
  public:

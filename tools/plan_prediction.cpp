@@ -70,10 +70,8 @@ PlanChoice choose(PlanRequest& request, const model::Machine& machine) {
   const model::MachineKernels kernels = kernels_for(request, machine);
   model::StrategyChoice choice = choose_strategy(request.network, machine, request.ranks,
                                                  {.samples = request.batch,
-                                                  .memory_bytes = static_cast<double>(request.memory.limit.value_or(0)),
+                                                  .memory = for_search(request.memory),
                                                   .step = step_options_of(request),
-                                                  .recompute = for_search(request.memory.recompute),
-                                                  .offload = for_search(request.memory.offload),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
   request.machine = description_of(machine, request.ranks, choice.rank_of);

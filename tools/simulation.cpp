@@ -307,14 +307,9 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
     result.placement_reason = "in order: the strategy is given";
   } else {
     try {
-      const model::StrategyChoice choice =
-          choose_strategy(network, faster, which.ranks,
-                          {.samples = which.batch,
-                           .memory_bytes = static_cast<double>(memory_limit_of(request)),
-                           .step = options.step,
-                           .recompute = for_search(request.memory.recompute),
-                           .offload = for_search(request.memory.offload),
-                           .kernels = &kernels});
+      const model::StrategyChoice choice = choose_strategy(
+          network, faster, which.ranks,
+          {.samples = which.batch, .memory = for_search(request.memory), .step = options.step, .kernels = &kernels});
       strategy = choice.strategy;
       choice.savings.apply(options.step);
       result.savings_reason = choice.savings_reason;

@@ -5,7 +5,6 @@
 #include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
-#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
@@ -330,9 +329,8 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
   comm::collectively(comm, "aloni train: memory", [&] {
     const nn::NetworkPlan layers =
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
-    nn::StepOptions step = step_options_of(options_for(data), precision_of(precision_));
-    memory_savings_for(network, layers, place.planning, step, chosen.memory).apply(step);
-    const nn::LargestMemory most = largest_memory(network, layers, place.planning, nn::StepKind::training, step);
+    const nn::LargestMemory most =
+        memory_of_training(network, layers, place.planning, options_for(data), precision_of(precision_));
     if (static_cast<double>(most.peak) <= place.memory_bytes) return;
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
                           "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +

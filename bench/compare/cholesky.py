@@ -9,10 +9,10 @@
   dpotrf      LAPACK of the BLAS that bench_tasks links, two threads
   pdpotrf     ScaLAPACK on two processes with one thread each (scalapack_cholesky.cpp; Debian: libscalapack-openmpi-dev)
 
-All take turns. pdpotrf has the block size, grid and triangle that were the fastest in a sweep before, of at most 4,096
-rows; --scalapack gives them instead. Each figure is the median over turns of the fastest of --repeat runs. The
-programs check their results. Without ScaLAPACK its column stays empty. $BIN has the programs if they are not in
-build/host/bin.
+All take turns, with the same kernels of OpenBLAS. pdpotrf has the block size, grid and triangle that were the fastest
+in a sweep before, of at most 4,096 rows; --scalapack gives them instead. Each figure is the median over turns of the
+fastest of --repeat runs. The programs check their results. Without ScaLAPACK its column stays empty. $BIN has the
+programs if they are not in build/host/bin.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ MPIRUN = ROOT / "scripts/mpirun"
 
 
 def ours(program, n, ranks, repeat):
-    """GFLOP/s of the factorisation and of DGEMM."""
+    """GFLOP/s of the factorisation and of DGEMM, and the processor for which OpenBLAS has made its kernels."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/out.json"
         launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
@@ -39,7 +39,7 @@ def ours(program, n, ranks, repeat):
                without_thread_settings() | ONE_THREAD)
         with open(file, encoding="utf-8") as stream:
             result = json.load(stream)
-    return result["gflops"], result["gemm_gflops"]
+    return result["gflops"], result["gemm_gflops"], result["blas_kernels"]
 
 
 def dpotrf(program, n, repeat):
@@ -56,16 +56,18 @@ def dpotrf(program, n, repeat):
     return n ** 3 / 3 / cases[0]["best_us"] * 1e-3
 
 
-def pdpotrf(program, n, choice, repeat):
+def pdpotrf(program, n, choice, repeat, kernels):
     block, rows, columns, part = choice
-    text = output([MPIRUN, "-n", 2, program, n, block, rows, columns, part, repeat],
-                  without_thread_settings() | ONE_THREAD)
+    environment = without_thread_settings() | ONE_THREAD
+    if kernels:  # those of our programs (core/blas_library.hpp); OpenBLAS may know the processor less well
+        environment["OPENBLAS_CORETYPE"] = kernels
+    text = output([MPIRUN, "-n", 2, program, n, block, rows, columns, part, repeat], environment)
     return n ** 3 / 3 / json.loads(text)["seconds"] * 1e-9
 
 
-def best_choice(program, n):
+def best_choice(program, n, kernels):
     choices = [(block, *grid, part) for block in BLOCKS if block <= n for grid in ((1, 2), (2, 1)) for part in "LU"]
-    return max(choices, key=lambda choice: pdpotrf(program, min(n, 4096), choice, 2))
+    return max(choices, key=lambda choice: pdpotrf(program, min(n, 4096), choice, 2, kernels))
 
 
 def choice_of(text):
@@ -96,13 +98,14 @@ def main():
         except Missing as error:
             scalapack = None
             print(f"cholesky.py: no times of ScaLAPACK: {error}", file=sys.stderr)
+        *_, kernels = ours(cholesky, 64, 1, 1)
         print(f"{'n':>6}{'DGEMM':>9}{'1 x 2':>9}{'2 x 1':>9}{'dpotrf':>9}{'pdpotrf':>9}  GFLOP/s")
         for n in options.n:
-            choice = (options.scalapack or best_choice(scalapack, n)) if scalapack else None
+            choice = (options.scalapack or best_choice(scalapack, n, kernels)) if scalapack else None
             values = {name: [] for name in ("dgemm", "1x2", "2x1", "dpotrf", "pdpotrf")}
             for _ in range(options.turns):
                 for name, ranks in (("1x2", 1), ("2x1", 2)):
-                    rate, product = ours(cholesky, n, ranks, options.repeat)
+                    rate, product, _ = ours(cholesky, n, ranks, options.repeat)
                     values[name].append(rate)
                     if ranks == 1:
                         values["dgemm"].append(product)
@@ -111,7 +114,7 @@ def main():
                 except Missing as error:
                     sys.exit(f"cholesky.py: {error}")
                 if choice:
-                    values["pdpotrf"].append(pdpotrf(scalapack, n, choice, options.repeat))
+                    values["pdpotrf"].append(pdpotrf(scalapack, n, choice, options.repeat, kernels))
             medians = {name: statistics.median(all_turns) for name, all_turns in values.items() if all_turns}
             cells = "".join(f"{medians[name]:9.2f}" if name in medians else f"{'–':>9}" for name in values)
             text = "" if choice is None else "   blocks of {}, {} x {} ranks, {}".format(*choice)

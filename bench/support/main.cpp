@@ -2,6 +2,7 @@
 // ranks. Rank 0 reports.
 #include "support/benchmark.hpp"
 
+#include <aloni/core/blas_library.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/core/version.hpp>
@@ -58,6 +59,7 @@ void add_context(const aloni::comm::Communicator& world) {
   benchmark::AddCustomContext("mpi", mpi_text.substr(0, mpi_text.find_first_of(",\n")));
   benchmark::AddCustomContext("compiler", __VERSION__);
   benchmark::AddCustomContext("processor", processor());
+  benchmark::AddCustomContext("blas_kernels", aloni::blas_library().kernels);
   benchmark::AddCustomContext("cores", std::to_string(std::thread::hardware_concurrency()));
   benchmark::AddCustomContext("ranks", std::to_string(world.size()));
   benchmark::AddCustomContext("progress_thread", world.has_progress_thread() ? "yes" : "no");

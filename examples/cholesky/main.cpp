@@ -12,6 +12,7 @@
 #include "options.hpp"
 #include "timeline.hpp"
 
+#include <aloni/core/blas_library.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/core/host_random.hpp>
@@ -368,15 +369,15 @@ bool run(const Communicator& comm, const Options& options) {
                   "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64 ",\n  \"tile_rows\": %" PRId64
                   ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
-                  ",\n  \"gemm_gflops\": %.6g,\n"
+                  ",\n  \"gemm_gflops\": %.6g,\n  \"blas_kernels\": \"%s\",\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
                   ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": %" PRId64 ",\n  \"bytes_swapped_in\": %" PRId64
                   ",\n  \"bytes_swapped_out\": %" PRId64 ",\n  \"bytes_compulsory\": %" PRId64 ",\n  \"hits\": %" PRId64
                   ",\n  \"evictions\": %" PRId64 ",\n  \"prefetches\": %" PRId64 "\n}\n",
                   n, tile.columns, tile.rows, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops,
-                  finite_error, best->tasks, best->steals, best->bytes_sent, best->swaps.bytes(), best->swaps.bytes_in,
-                  best->swaps.bytes_out, best->compulsory_bytes, best->swaps.tiles.hits, best->swaps.tiles.evictions,
-                  best->swaps.tiles.prefetches);
+                  aloni::blas_library().kernels.c_str(), finite_error, best->tasks, best->steals, best->bytes_sent,
+                  best->swaps.bytes(), best->swaps.bytes_in, best->swaps.bytes_out, best->compulsory_bytes,
+                  best->swaps.tiles.hits, best->swaps.tiles.evictions, best->swaps.tiles.prefetches);
     write_text(options.json, json);
   }
   const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " + to_string(tile) +

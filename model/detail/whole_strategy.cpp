@@ -25,14 +25,15 @@ WholeStrategies::WholeStrategies(const nn::NetworkDescription& network, const Ma
       limit_(limit),
       description_(description_of(machine, ranks)) {
   if (kind != nn::StepKind::training) return;
-  if (!options.recompute.empty() && options.recompute != "auto") {
-    selected_.wish.recompute = options.recompute;
-    selected_.savings.recomputation.blocks = nn::recomputed_blocks(network, options.recompute);
+  const nn::MemoryWish& wish = options.memory;
+  if (!wish.recompute.empty() && wish.recompute != "auto") {
+    selected_.wish.recompute = wish.recompute;
+    selected_.savings.recomputation.blocks = nn::recomputed_blocks(network, wish.recompute);
   }
-  if (!options.offload.empty() && options.offload != "auto") {
-    selected_.wish.offload = options.offload;
+  if (!wish.offload.empty() && wish.offload != "auto") {
+    selected_.wish.offload = wish.offload;
     nn::check_can_offload(description_, selected_.wish);
-    selected_.savings.offload = nn::offloaded_layers(network, options.offload);
+    selected_.savings.offload = nn::offloaded_layers(network, wish.offload);
   }
 }
 
@@ -87,11 +88,11 @@ double WholeStrategies::placed_bytes(const Splits& splits, const nn::MemorySavin
 }
 
 bool WholeStrategies::may_offload() const {
-  return options_.offload == "auto" && !description_.on_host && machine_.processor.host_bandwidth > 0;
+  return options_.memory.offload == "auto" && !description_.on_host && machine_.processor.host_bandwidth > 0;
 }
 
 std::vector<nn::MemoryWish> WholeStrategies::ways_to_save() const {
-  const bool recomputes = options_.recompute == "auto";
+  const bool recomputes = options_.memory.recompute == "auto";
   nn::MemoryWish wish = selected_.wish;
   wish.limit = static_cast<Index>(limit_);
   std::vector<nn::MemoryWish> ways;

@@ -56,7 +56,9 @@ class WholeStrategies {
   double placed_bytes(const Splits& splits, const nn::MemorySavings& savings, const std::vector<int>& rank_of) const;
 
   /// Whether ChooseOptions lets steps save memory by themselves: in any way, or by offloading.
-  bool may_save() const { return kind_ == nn::StepKind::training && (options_.recompute == "auto" || may_offload()); }
+  bool may_save() const {
+    return kind_ == nn::StepKind::training && (options_.memory.recompute == "auto" || may_offload());
+  }
   bool may_offload() const;
   /// The fastest of the ways that ChooseOptions allows with which the strategy fits. Empty if none does.
   std::optional<Saving> saving(const Splits& splits) const;

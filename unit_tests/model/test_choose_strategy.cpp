@@ -41,6 +41,11 @@ Machine machine_of(int ranks_per_node) {
   return machine;
 }
 
+/// The search may save memory in any way to meet it.
+nn::MemoryWish limited(double bytes) {
+  return {.recompute = "auto", .offload = "auto", .limit = static_cast<Index>(bytes)};
+}
+
 /// Random prices, equal for equal arguments. The time of a step is their sum.
 class RandomPrices {
  public:
@@ -119,7 +124,7 @@ TEST(ChooseStrategy, FindsTheBestOfAllStrategies) {
     RandomPrices prices(net, seed + i);
     const Machine machine = machine_of(2);
     const StrategyChoice choice =
-        choose_strategy(net, machine, 2, {.samples = 4, .memory_bytes = 1e9, .prices = prices.functions()});
+        choose_strategy(net, machine, 2, {.samples = 4, .memory = limited(1e9), .prices = prices.functions()});
     double least = 1e9, least_bytes = 1e9;
     for_each_strategy(choice, [&](const auto& splits) {
       least = std::min(least, prices.seconds(splits));
@@ -132,7 +137,7 @@ TEST(ChooseStrategy, FindsTheBestOfAllStrategies) {
     // With a limit of memory halfway.
     const double limit = (least_bytes + choice.bytes) / 2;
     const StrategyChoice small =
-        choose_strategy(net, machine, 2, {.samples = 4, .memory_bytes = limit, .prices = prices.functions()});
+        choose_strategy(net, machine, 2, {.samples = 4, .memory = limited(limit), .prices = prices.functions()});
     double best = 1e9;
     for_each_strategy(choice, [&](const auto& splits) {
       if (prices.bytes(splits) <= limit) best = std::min(best, prices.seconds(splits));
@@ -228,7 +233,7 @@ TEST(ChooseStrategy, KeepsTheMemoryOfARank) {
   const Machine machine = machine_of(2);
   const StrategyChoice free = choose_strategy(net, machine, 4, {.samples = 64});
   EXPECT_DOUBLE_EQ(free.bytes, peak_bytes(net, free, machine, 4));
-  const StrategyChoice tight = choose_strategy(net, machine, 4, {.samples = 64, .memory_bytes = free.bytes * 0.96});
+  const StrategyChoice tight = choose_strategy(net, machine, 4, {.samples = 64, .memory = limited(free.bytes * 0.96)});
   EXPECT_LE(tight.bytes, free.bytes * 0.96);
   EXPECT_DOUBLE_EQ(tight.bytes, peak_bytes(net, tight, machine, 4));
   EXPECT_GE(tight.seconds, 0.98 * free.seconds) << "only the best sums are simulated";
@@ -240,10 +245,10 @@ TEST(ChooseStrategy, KeepsTheMemoryOfARank) {
 /// Bytes of a rank above which a strategy fits that keeps all activations; too large by at most 2 %.
 double least_bytes_without_recomputation(const nn::NetworkDescription& net, const Machine& machine, int ranks,
                                          ChooseOptions options) {
-  options.recompute = options.offload = "";
+  options.memory.recompute = options.memory.offload = "";
   double fits = choose_strategy(net, machine, ranks, options).bytes;
   while (true) {
-    options.memory_bytes = 0.98 * fits;
+    options.memory.limit = static_cast<Index>(0.98 * fits);
     try {
       fits = choose_strategy(net, machine, ranks, options).bytes;
     } catch (const InvalidArgument&) {
@@ -257,7 +262,7 @@ TEST(ChooseStrategy, RecomputesActivationsWhereNoSplitFits) {
   const Machine machine = machine_of(2);
   ChooseOptions options{.samples = 64, .simulated = 1};
   // The plans change over time, so the limit follows from the strategies that keep all activations.
-  options.memory_bytes = 0.97 * least_bytes_without_recomputation(net, machine, 2, options);
+  options.memory.limit = static_cast<Index>(0.97 * least_bytes_without_recomputation(net, machine, 2, options));
   const StrategyChoice choice = choose_strategy(net, machine, 2, options);
   ASSERT_FALSE(choice.savings.recomputation.blocks.empty());
   EXPECT_TRUE(choice.savings.offload.empty()) << "the machine is a host";
@@ -267,10 +272,10 @@ TEST(ChooseStrategy, RecomputesActivationsWhereNoSplitFits) {
   nn::StepOptions step;
   choice.savings.apply(step);
   EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
-  EXPECT_LE(choice.bytes, options.memory_bytes);
+  EXPECT_LE(choice.bytes, static_cast<double>(*options.memory.limit));
   const MachineKernels kernels(machine, 2, 1);
   EXPECT_DOUBLE_EQ(simulate(net, layers, machine, kernels, {.step = step}).seconds, choice.seconds);
-  options.recompute = "";
+  options.memory.recompute = "";
   EXPECT_THROW(choose_strategy(net, machine, 2, options), InvalidArgument);
 }
 
@@ -280,13 +285,13 @@ TEST(ChooseStrategy, MovesActivationsToTheHostWhereNoSplitFits) {
   const auto net = mesh();
   const Machine machine = find_machine("lassen");  // its devices reach their hosts by NVLink
   ChooseOptions options{.samples = 8, .simulated = 1};
-  options.memory_bytes = 0.85 * choose_strategy(net, machine, 2, options).bytes;
+  options.memory.limit = static_cast<Index>(0.85 * choose_strategy(net, machine, 2, options).bytes);
   const StrategyChoice choice = choose_strategy(net, machine, 2, options);
   ASSERT_FALSE(choice.savings.offload.empty()) << choice.savings_reason;
   EXPECT_THAT(choice.savings_reason,
               testing::MatchesRegex(".* layers leave for host memory \\([0-9]+ MB\\), because .*"));
   EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
-  EXPECT_LE(choice.bytes, options.memory_bytes);
+  EXPECT_LE(choice.bytes, static_cast<double>(*options.memory.limit));
   const auto layers = plan_network(net, choice.splits, 2, 8);
   // A training finds the same savings for the wish.
   const nn::MemorySavings again = nn::memory_savings_for(net, layers, description_of(machine, 2), {}, choice.wish);
@@ -298,12 +303,12 @@ TEST(ChooseStrategy, MovesActivationsToTheHostWhereNoSplitFits) {
   EXPECT_DOUBLE_EQ(simulate(net, layers, machine, kernels, {.step = step}).seconds, choice.seconds);
   // The fastest of the ways is taken, so fewer ways are no faster.
   for (const auto& [recompute, offload] : {std::pair("auto", ""), std::pair("", "auto")}) {
-    options.recompute = recompute;
-    options.offload = offload;
+    options.memory.recompute = recompute;
+    options.memory.offload = offload;
     const StrategyChoice one = choose_strategy(net, machine, 2, options);
     EXPECT_GE(one.seconds, choice.seconds) << recompute;
-    EXPECT_EQ(one.savings.recomputation.blocks.empty(), options.recompute.empty());
-    EXPECT_EQ(one.savings.offload.empty(), options.offload.empty());
+    EXPECT_EQ(one.savings.recomputation.blocks.empty(), options.memory.recompute.empty());
+    EXPECT_EQ(one.savings.offload.empty(), options.memory.offload.empty());
   }
 }
 
@@ -312,7 +317,7 @@ TEST(ChooseStrategy, MovesNothingIfTheBandwidthToTheHostIsNotKnown) {
   Machine machine = find_machine("lassen");
   machine.processor.host_bandwidth = 0;
   ChooseOptions options{.samples = 8, .simulated = 1};
-  options.memory_bytes = 0.85 * choose_strategy(net, machine, 2, options).bytes;
+  options.memory.limit = static_cast<Index>(0.85 * choose_strategy(net, machine, 2, options).bytes);
   const StrategyChoice choice = choose_strategy(net, machine, 2, options);
   EXPECT_TRUE(choice.savings.offload.empty());
   EXPECT_FALSE(choice.savings.recomputation.blocks.empty());
@@ -321,7 +326,7 @@ TEST(ChooseStrategy, MovesNothingIfTheBandwidthToTheHostIsNotKnown) {
 TEST(ChooseStrategy, EveryStrategySavesInTheLayersOfPatterns) {
   const auto net = mesh();
   const Machine machine = find_machine("lassen");
-  const ChooseOptions options{.samples = 8, .simulated = 1, .recompute = "*2_2", .offload = "*1_1"};
+  const ChooseOptions options{.samples = 8, .memory = {.recompute = "*2_2", .offload = "*1_1"}, .simulated = 1};
   const StrategyChoice choice = choose_strategy(net, machine, 2, options);
   ASSERT_GT(choice.finalists.size(), 1U);
   for (const Finalist& finalist : choice.finalists) {
@@ -333,8 +338,8 @@ TEST(ChooseStrategy, EveryStrategySavesInTheLayersOfPatterns) {
   }
   EXPECT_EQ(choice.savings_reason, "");
   EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
-  EXPECT_THROW(choose_strategy(net, machine, 2, {.recompute = "no such layer"}), InvalidArgument);
-  EXPECT_THROW(choose_strategy(net, machine_of(2), 2, {.offload = "*1_1"}), Unsupported) << "a host";
+  EXPECT_THROW(choose_strategy(net, machine, 2, {.memory = {.recompute = "no such layer"}}), InvalidArgument);
+  EXPECT_THROW(choose_strategy(net, machine_of(2), 2, {.memory = {.offload = "*1_1"}}), Unsupported) << "a host";
 }
 
 TEST(ChooseStrategy, SplitsTheFiltersOfLargeDenseLayers) {
@@ -364,7 +369,7 @@ TEST(ChooseStrategy, SaysHowMuchMemoryIsMissing) {
   const auto net = nn::make_model("lenet5");
   const Machine machine = machine_of(2);
   try {
-    choose_strategy(net, machine, 2, {.samples = 64, .memory_bytes = 1.5e6, .simulated = 1});
+    choose_strategy(net, machine, 2, {.samples = 64, .memory = limited(1.5e6), .simulated = 1});
     FAIL() << "64 samples need more";
   } catch (const InvalidArgument& e) {
     EXPECT_EQ(e.value(), "1500000 bytes");

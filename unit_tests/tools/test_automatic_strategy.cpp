@@ -1,10 +1,15 @@
-// The strategy of a training on four ranks of two nodes: the cost model places the ranks, and the training runs so.
+// The strategy of a training on four ranks of two nodes: the cost model places the ranks, and the training runs so. For
+// a training on one rank the cost model chooses the activations that are computed again.
 #include "support/shared_folder.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/models.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/automatic_strategy.hpp>
+#include <aloni/tools/job_machine.hpp>
+#include <aloni/tools/machine_measurement.hpp>
 
 #include <gmock/gmock.h>
 
@@ -101,6 +106,42 @@ TEST(AutomaticStrategy, TheOrderOfRanksIsKeptInTheCache) {
   EXPECT_TRUE(again.from_cache);
   EXPECT_EQ(again.rank_of, chosen.rank_of);
   EXPECT_EQ(to_string(again.strategy), to_string(chosen.strategy));
+}
+
+TEST(AutomaticStrategy, OneRankSavesMemoryOnlyWhereItsStepWouldNotFit) {
+  const comm::Communicator alone = comm::from_mpi(MPI_COMM_SELF);
+  AutomaticStrategyRequest request{.network = nn::make_model("resnet18", {.input = views::Extents{{1, 1, 32, 32, 3}}}),
+                                   .machine = model::find_machine("x86_server")};
+  request.options.batch = 64;
+  const AutomaticStrategy free = choose_automatically<float>(alone, request);
+  EXPECT_TRUE(free.memory.empty());
+  EXPECT_TRUE(free.explanation.empty());
+
+  const auto peak = [&](const nn::MemoryWish& memory) {
+    nn::TrainOptions options = request.options;
+    options.memory = memory;
+    const nn::NetworkPlan layers = plan_network(request.network, resolve(free.strategy, request.network, 1), 1, 64);
+    return memory_of_training(request.network, layers, kernel_place(alone).planning, options, nn::ElementType::float32)
+        .peak;
+  };
+  const Index all = peak({}), one_block = peak({.recompute = "stage1.*"}), least = peak({.recompute = "auto"});
+  ASSERT_LT(least, one_block);
+  ASSERT_LT(one_block, all);
+  request.options.memory.limit = all;
+  EXPECT_FALSE(choose_automatically<float>(alone, request).memory.saves());
+
+  request.options.memory.limit = all - 1;
+  const AutomaticStrategy tight = choose_automatically<float>(alone, request);
+  EXPECT_EQ(tight.memory.recompute, "auto");
+  EXPECT_EQ(tight.memory.limit, all - 1);
+  ASSERT_FALSE(tight.explanation.empty());
+  EXPECT_THAT(tight.explanation.front(), testing::StartsWith("savings    "));
+
+  // A user's own wish is not replaced while it suffices.
+  request.options.memory = {.recompute = "stage1.*", .limit = one_block};
+  EXPECT_EQ(choose_automatically<float>(alone, request).memory.recompute, "stage1.*");
+  request.options.memory.limit = least / 2;
+  EXPECT_THROW(choose_automatically<float>(alone, request), InvalidArgument);
 }
 
 }  // namespace test_automatic_strategy

@@ -303,6 +303,25 @@ class Train(unittest.TestCase):
         self.assertIn("is damaged; chosen anew", train().out)
         self.assertIn("chosen before", train().out)
 
+    def test_one_rank_saves_memory_by_itself(self):
+        network = ["--model", "resnet18", "--data", "synthetic", "--input", "16x16x3", "--batch", "4", "--steps", "1"]
+        plain, _ = self.train(*network, ranks=1)
+        self.assertNotIn("recomputed", plain)
+        path = os.path.join(self.folder, "plan.json")
+        planned = aloni("plan", "--model", "resnet18", "--input", "16x16x3", "--batch", "4", "--json", path, ranks=0)
+        self.assertEqual(planned.code, 0, planned.err)
+        with open(path) as file:
+            limit = str(json.load(file)["memory_bytes_per_rank"] - 1)
+        saving, result = self.train(*network, "--memory-limit", limit, ranks=1)
+        self.assertIn("savings ", result.out)
+        self.assertNotEqual(saving["recomputed"], "")
+        self.assertEqual(saving["losses"], plain["losses"])
+        self.assertLessEqual(max(map(len, result.out.splitlines())), 100)
+        # A strategy that is given keeps all activations, and is refused.
+        refused = aloni("train", *network, "--memory-limit", limit, "--strategy", "n1", ranks=1)
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn("memory limit", refused.err)
+
     def test_keeps_the_limits_of_a_step(self):
         def train(*arguments):
             command = ["train", "--data", "synthetic", "--steps", "2", "--batch", "8", "--strategy", "h2",
@@ -411,6 +430,22 @@ class Command(unittest.TestCase):
         result = aloni("info", ranks=0, env={**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"})
         self.assertEqual(result.code, 0, result.err)
         self.assertEqual("compete" in result.out, bool(re.search("threads of +its own", result.out)), result.out)
+
+    def test_info_names_kernels_of_blas_for_this_processor(self):
+        def kernels(**variables):
+            inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+            result = aloni("info", ranks=0, env=inherited | variables)
+            self.assertEqual(result.code, 0, result.err)
+            return dict(re.findall(r"^  (kernels for|instead of kernels for) +(\w+)$", result.out, re.MULTILINE))
+
+        forced = kernels(OPENBLAS_CORETYPE="Prescott").get("kernels for")
+        if forced != "Prescott":
+            self.skipTest(f"kernels for {forced}: no OpenBLAS with kernels for several processors")
+        found = kernels()
+        avx2 = re.search(r"^flags.*\bavx2\b", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if avx2:  # OpenBLAS knows the processor, or its choice is exchanged
+            self.assertNotIn(found["kernels for"], ("Prescott", "Barcelona"))
+        self.assertNotEqual(found["kernels for"], found.get("instead of kernels for"))
 
     def test_kokkos_flags_may_stand_anywhere(self):
         for arguments in (["--kokkos-num-threads=1", "info"], ["info", "--kokkos-num-threads=1"],
