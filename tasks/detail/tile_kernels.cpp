@@ -2,6 +2,7 @@
 
 #include <aloni/core/blas_functions.hpp>
 #include <aloni/tasks/detail/pivots.hpp>
+#include <aloni/tasks/detail/solve_columns.hpp>
 
 #include <cmath>
 
@@ -11,12 +12,18 @@ namespace {
 
 /// As trsm, where a is n × n and b is m × n (side R) or n × m (side L). Halves are solved one after the other, and a
 /// matrix product updates the second. The trsm of OpenBLAS 0.3.21 multiplies in a slower kernel: of 256 × 256 doubles
-/// it does 28 GFLOP/s on one core of an EPYC, this 38, and gemm 43. Blocks of 32 were the fastest for 192 to 512 rows.
+/// it does 28 GFLOP/s on one core of an EPYC, this 38, and gemm 43. Blocks of 24 and 32 are the fastest ones.
 template <class T>
 void solve_triangle(char side, char triangle, char op, char diagonal, int m, int n, const T* a, int lda, T* b,
                     int ldb) {
-  constexpr int smallest = 32;
+  const bool is_upper = (triangle == 'L') == (op == 'T');
+  const bool has_own_kernel = side == 'R' && is_upper;
+  const int smallest = has_own_kernel ? 24 : 32;
   if (n <= smallest) {
+    if (has_own_kernel) {
+      const Index row = op == 'T' ? lda : 1, column = op == 'T' ? 1 : lda;
+      return solve_columns<T>({m, n, a, row, column, diagonal == 'U', b, ldb});
+    }
     const bool left = side == 'L';
     blas::trsm(side, triangle, op, diagonal, left ? n : m, left ? m : n, a, lda, b, ldb);
     return;

@@ -64,6 +64,7 @@ COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_
           "test_simulate", 0)]
 SEARCH = [("test_model_pure", "test_choose_strategy", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
+TASKS_PURE = [("test_tasks_pure", "", 0)]
 TASKS = [("test_tasks", "test_random_orders,test_tile_mail", 2),
          ("test_tasks", "test_random_orders,test_tile_mail,test_rank_factorisations", 4)]
 # By the beginning of the file's path, the first that fits: which runs, program by program.
@@ -83,7 +84,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
           ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
           ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]),
-          ("core/comm/engine/start_up", [START_UP]), ("tasks", [TASKS]),
+          ("core/comm/engine/start_up", [START_UP]), ("tasks/detail/solve_columns", [TASKS_PURE]), ("tasks", [TASKS]),
           ("core/comm/grouped_messages", [GROUPS]), ("core/comm/device/device_collectives", [GROUPS]),
           ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1",
