@@ -75,7 +75,8 @@ struct TrainOptions {
   bool flip = false;                    ///< mirrors half of the samples in width
   double brightness = 0, contrast = 0;  ///< largest relative changes, from 0 to 1
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
-  bool tf32 = false;  ///< NetworkOptions::tf32
+  bool tf32 = false;    ///< NetworkOptions::tf32
+  bool record = false;  ///< NetworkOptions::record, of training steps
   GradientReduction gradients = GradientReduction::all;
   /// If above 0: after each so many steps the ranks compare checksums of the parameters that they keep.
   std::int64_t check_replicas = 0;

@@ -84,6 +84,8 @@ fi
 
 # Settings of unit_tests: several ranks share cores and the device.
 export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1 GTEST_COLOR=no
+# A workspace for each stream: otherwise products of cuBLAS on two streams may differ in their bits from run to run.
+export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG:-:4096:8}
 
 # --- steps ---
 failures=0 in_stage=0 stage_start=0
@@ -262,6 +264,9 @@ stage_steps() {
     trained "resnet50-$type" 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64 --precision "$type"
     in_pytorch "resnet50-$type-pytorch" 540 --model resnet50 --input 224x224x3 --batch 64 --precision "$type"
   done
+  trained mesh1k-bfloat16-recorded 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision bfloat16 --record
+  trained resnet50-bfloat16-recorded 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64 \
+    --precision bfloat16 --record
 }
 
 stage_idle() {

@@ -62,6 +62,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.update = options.update;
   timing.backend = options.backend;
   timing.tf32 = options.tf32;
+  timing.record = options.record;
   timing.convolutions = options.convolutions;
   timing.memory = memory_for(finalist, options);
   timing.seed = options.seed;
@@ -181,7 +182,9 @@ AutomaticStrategy choose_for_one_rank(const AutomaticStrategyRequest& request, c
   const model::ChooseOptions options = choose_options(request, activations);
   const nn::NetworkPlan layers =
       plan_network(request.network, resolve(chosen.strategy, request.network, 1), 1, options.samples);
-  if (memory_of_training(request.network, layers, machine.planning, o, activations).peak <= limit) return chosen;
+  nn::TrainOptions least = o;  // "auto" saves as much as it can
+  least.memory.limit = std::nullopt;
+  if (memory_of_training(request.network, layers, machine.planning, least, activations).peak <= limit) return chosen;
   model::StrategyChoice choice = model::choose_strategy(request.network, machine, 1, options);
   chosen.memory = std::move(choice.wish);
   chosen.explanation = lines_of(savings_text(choice.savings_reason));
@@ -203,7 +206,8 @@ std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrat
       machine.planning.shared_memory, request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch,
       o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),
       o.memory.recompute, o.memory.offload, o.memory.limit.value_or(0), machine.memory_bytes,
-      static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
+      static_cast<int>(o.backend), (o.tf32 ? std::string(" in TF32") : "") + (o.record ? " recorded" : ""),
+      nn::to_json(request.network));
 }
 
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {

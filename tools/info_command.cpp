@@ -104,7 +104,7 @@ Json describe_device_links(const comm::Communicator& comm) {
 /// Whether steps can repeat recorded kernels.
 std::string graphs() {
   if (nn::make_step_recorder<Kokkos::DefaultExecutionSpace>())
-    return "with NetworkOptions::record; aloni plan --machine says of which kernels";
+    return "with aloni train --record; aloni plan --machine says of which kernels";
   return has_device ? "no: not for this device" : "no: this build has no device";
 }
 

@@ -41,9 +41,7 @@ nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, cons
                                      const MachineDescription& planning, const nn::TrainOptions& options,
                                      nn::ElementType activations) {
   nn::StepOptions step = step_options_of(options, activations);
-  nn::MemoryWish wish = options.memory;
-  wish.limit = std::nullopt;
-  memory_savings_for(network, layers, planning, step, wish).apply(step);
+  memory_savings_for(network, layers, planning, step, options.memory).apply(step);
   return largest_memory(network, layers, planning, nn::StepKind::training, step);
 }
 

@@ -29,8 +29,8 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
 /// @pre options.gradients is GradientReduction::all
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
 
-/// The memory of this step on the rank that takes most, with the savings of options.memory. Its limit does not count,
-/// but "auto" saves as much as it can then. @pre as step_options_of()
+/// The memory of this step on the rank that takes most, with the savings of options.memory. Throws as
+/// memory_savings_for(). @pre as step_options_of()
 nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                      const MachineDescription& planning, const nn::TrainOptions& options,
                                      nn::ElementType activations);

@@ -76,35 +76,38 @@ std::string today() {
   return text;
 }
 
-/// Flops per second of all threads of this rank.
+/// Flops per second of all threads of this rank. On a device the work takes far longer than a launch and a wait.
 template <class T>
 double matrix_product_rate(double time) {
-  constexpr Index n = 512;
+  constexpr Index n = on_host ? 512 : 4096;
+  constexpr int products = on_host ? 1 : 8;
   const Queue<Exec> queue;
   using View = Kokkos::View<T*, typename Exec::memory_space>;
   const View a("aloni::tools: a", n * n), b("aloni::tools: b", n * n), c("aloni::tools: c", n * n);
   Kokkos::deep_copy(queue.space(), a, T(0.5));
   Kokkos::deep_copy(queue.space(), b, T(0.25));
   const double seconds = least_seconds(time, [&] {
-    nn::local::gemm<T, Exec>(queue.space(), nn::local::Transpose::no, nn::local::Transpose::no, 1, {a.data(), n, n, n},
-                             {b.data(), n, n, n}, 0, {c.data(), n, n, n});
-    queue.fence("aloni::tools::measure_machine: a matrix product is complete");
+    for (int i = 0; i < products; ++i)
+      nn::local::gemm<T, Exec>(queue.space(), nn::local::Transpose::no, nn::local::Transpose::no, 1,
+                               {a.data(), n, n, n}, {b.data(), n, n, n}, 0, {c.data(), n, n, n});
+    queue.fence("aloni::tools::measure_machine: matrix products are complete");
   });
-  return 2.0 * n * n * n / seconds;
+  return 2.0 * products * n * n * n / seconds;
 }
 
-/// Flops per second of a convolution of 64 channels with activations of T. All ranks compute, as measure_node() does.
+/// Flops per second of a convolution with activations of T. All ranks compute, as measure_node() does.
 template <class T>
 double convolution_rate(const comm::Communicator& comm, const MachineDescription& machine) {
   using Space = nn::execution_space_t<T>;
+  constexpr Index channels = on_host ? 64 : 256, samples = on_host ? 16 : 256;
   const nn::NetworkDescription net{
       .spatial_rank = 2,
-      .input = views::make_extents(1, {32, 32}, 64),
-      .layers = {{"convolution", nn::Convolution{64, nn::square_window(2, 3, 1, 1), false}, {"input"}}},
+      .input = views::make_extents(1, {32, 32}, channels),
+      .layers = {{"convolution", nn::Convolution{channels, nn::square_window(2, 3, 1, 1), false}, {"input"}}},
       .loss = nn::Loss::mean_squared_error};
   MachineDescription alone = machine;
   alone.nodes.clear();
-  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, 16);
+  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, samples);
   const nn::StepPlan plan =
       nn::plan_step(net, layers, 0, nn::StepKind::inference, alone, {.activations = nn::element_type<T>});
   const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, alone);
@@ -183,7 +186,7 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   const int units = on_host ? threads : 1;  // of this rank
   p.float32_flops = on_first_rank(comm, [&] { return matrix_product_rate<float>(seconds); }) / units;
   // A BLAS that does not know the processor reaches a part of its rate.
-  if (on_host && planning.onednn)
+  if (on_host ? planning.onednn : planning.cudnn)
     p.float32_flops = std::max(p.float32_flops, convolution_rate<float>(comm, planning) / units);
   p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
   if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
@@ -312,13 +315,26 @@ double halo_exchange_seconds(const comm::Communicator& pair, std::size_t bytes, 
   return pair.all_reduce(seconds, comm::Reduction::max);
 }
 
+int ranks_with_equal(const comm::Communicator& comm, const std::string& text) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
+  const std::uint64_t own = std::hash<std::string>{}(text);
+  all[static_cast<std::size_t>(comm.rank())] = own;
+  comm.run(comm::AllGather{std::span(all)});
+  return static_cast<int>(std::ranges::count(all, own));
+}
+
 KernelPlace kernel_place(const comm::Communicator& comm) {
   KernelPlace place{.on_host = on_host};
   place.threads = place.on_host ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
   place.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(place.on_host));
-  const double memory =
-      place.on_host ? static_cast<double>(usable_memory_bytes()) / comm.node().size() : comm::own_device().memory_bytes;
-  place.memory_bytes = comm.all_reduce(memory, comm::Reduction::min);
+  place.host_memory_bytes =
+      comm.all_reduce(static_cast<double>(usable_memory_bytes()) / comm.node().size(), comm::Reduction::min);
+  place.memory_bytes = place.host_memory_bytes;
+  if (!place.on_host) {
+    const comm::DeviceFacts device = comm::own_device();
+    const int sharers = ranks_with_equal(comm.node(), device.address);
+    place.memory_bytes = comm.all_reduce(device.memory_bytes / sharers, comm::Reduction::min);
+  }
   return place;
 }
 

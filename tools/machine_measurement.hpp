@@ -35,11 +35,15 @@ std::string processor_name();
 struct KernelPlace {
   bool on_host = true;
   int threads = 1;                   ///< of this rank
-  double memory_bytes = 0;           ///< of one rank: its share of the node, or its device; the least; 0: not known
+  double memory_bytes = 0;           ///< of one rank: its share of the node, or of its device; the least; 0: not known
+  double host_memory_bytes = 0;      ///< of one rank: its share of the node; the least; 0: not known
   MachineDescription planning = {};  ///< of this job, with the costs of this build
 };
 /// `threads` may differ between ranks. Collective. Throws as comm::describe_machine().
 KernelPlace kernel_place(const comm::Communicator& comm);
+
+/// The number of ranks that pass the same text as this one, itself included. Collective.
+int ranks_with_equal(const comm::Communicator& comm, const std::string& text);
 
 /// Median seconds of a halo exchange of two ranks, with one ghost row of `bytes` bytes on each; `direct_bytes`: as
 /// halo::ExchangeOptions. Collective over `pair`.

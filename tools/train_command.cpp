@@ -86,6 +86,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add_backend_option(*command_, backend_);
   command_->add_flag("--tf32", options_.tf32,
                      "Convolutions of float multiply in TF32 (10 bits of mantissa) on a device with cuDNN");
+  command_->add_flag("--record", options_.record,
+                     "Record the kernels between communication as graphs of the device, and repeat these");
   add("--gradients", gradients_,
       "Ranks whose gradients a step sums: " + listed(reductions) +
           " (starts when more than half are there; late gradients count in the next step)",
@@ -205,7 +207,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   checkpoint_.add_to(values);
   values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
-  values.add("--tf32", options_.tf32);
+  values.add("--tf32", options_.tf32).add("--record", options_.record);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--json", given(json_));
   values.add("--run", run_);
@@ -324,14 +326,23 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
 void TrainCommand::check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                 const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                 const KernelPlace& place) const {
-  const bool is_known = place.memory_bytes > 0;
-  if (chosen.memory.limit || !is_known || gradients_ != "all") return;
+  const bool has_limit = !chosen.memory.limit && place.memory_bytes > 0;
+  const bool has_host_limit = !chosen.memory.offload.empty() && place.host_memory_bytes > 0;
+  if ((!has_limit && !has_host_limit) || gradients_ != "all") return;
   comm::collectively(comm, "aloni train: memory", [&] {
     const nn::NetworkPlan layers =
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
+    nn::TrainOptions options = options_for(data);
+    options.memory = chosen.memory;
     const nn::LargestMemory most =
-        memory_of_training(network, layers, place.planning, options_for(data), precision_of(precision_));
-    if (static_cast<double>(most.peak) <= place.memory_bytes) return;
+        memory_of_training(network, layers, place.planning, options, precision_of(precision_));
+    if (has_host_limit && static_cast<double>(most.host) > place.host_memory_bytes)
+      throw InvalidArgument(
+          "aloni train", "--offload: host memory of a rank", bytes_text(most.host),
+          "at most " + bytes_text(static_cast<Index>(place.host_memory_bytes)) +
+              ", its share of the node. Fewer layers by patterns, --recompute, more ranks, or fewer " +
+              "samples need less");
+    if (!has_limit || static_cast<double>(most.peak) <= place.memory_bytes) return;
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
                           "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
                               ", its share of the memory. --recompute auto" +

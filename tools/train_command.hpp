@@ -79,7 +79,8 @@ class TrainCommand {
                          const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
                          const KernelPlace& place) const;
   /// Without --memory-limit: throws InvalidArgument on all ranks if the buffers of a rank exceed its share of the
-  /// memory. Otherwise the system ends the job when the memory is full, or another one. Collective.
+  /// memory. Otherwise the system ends the job when the memory is full, or another one. With any limit: also if its
+  /// activations in host memory exceed its share of the node. Collective.
   void check_memory(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
                     const nn::TrainAndTestSets& data, const KernelPlace& place) const;
   /// Of a mini-batch, and of the part of it that a step computes.

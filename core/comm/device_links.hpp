@@ -16,7 +16,8 @@ namespace aloni::comm {
 struct DeviceFacts {
   std::string name = {};  ///< "NVIDIA H100 80GB HBM3"
   double memory_bytes = 0;
-  double cache_bytes = 0;  ///< of the cache that all its multiprocessors share
+  double cache_bytes = 0;    ///< of the cache that all its multiprocessors share
+  std::string address = {};  ///< on the bus of its node: "0000:01:00.0"
 };
 DeviceFacts own_device();
 

@@ -44,15 +44,6 @@ std::shared_ptr<DeviceEngines> shared_engines() {
   return engines;
 }
 
-/// Whether some output reads the padding only.
-bool has_empty_windows(const PaddedProblem& p) {
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Index window = p.dilation[i] * (p.kernel[i] - 1) + 1;
-    if (p.padding_before[i] >= window || p.padding_after[i] >= window) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 // Two networks with outputs that read the padding only had wrong gradients of filters on a device. The cause is not
@@ -61,7 +52,7 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_cudnn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                   ConvolutionPasses passes,
                                                                   const std::shared_ptr<FilterOrders>& orders) {
-  if (!has_empty_windows(padded_problem(problem))) {
+  if (!padded_problem(problem).has_empty_windows()) {
     auto convolution =
         std::make_unique<CudnnConvolution<T, Exec, DeviceEngines>>(problem, exec, passes, shared_engines(), orders);
     if (!convolution->is_incomplete()) return convolution;

@@ -218,7 +218,7 @@ void sum_pixels(const Exec& exec, const Tensor<const T, Exec>& dy, const Array<T
   const Rows rows = rows_of(dy);
   using Team = Kokkos::TeamPolicy<Exec>;
   Kokkos::parallel_for(
-      "aloni::nn::convolution_backward_bias", Team(exec, static_cast<int>(rows.channels), Kokkos::AUTO),
+      "aloni::nn::convolution_backward_bias", with_scratch(Team(exec, static_cast<int>(rows.channels), Kokkos::AUTO)),
       KOKKOS_LAMBDA(const typename Team::member_type& team) {
         const Index f = team.league_rank(), width = rows.width;
         double sum = 0;

@@ -123,7 +123,8 @@ void sum_squares(const Exec& exec, InArray<T, Exec> values, std::type_identity_t
   } else {
     constexpr int team_size = 128;
     Kokkos::parallel_for("aloni::nn::sum_squares",
-                         Kokkos::TeamPolicy<Exec, Kokkos::IndexType<Index>>(exec, static_cast<int>(chunks), team_size),
+                         detail::with_scratch(Kokkos::TeamPolicy<Exec, Kokkos::IndexType<Index>>(
+                             exec, static_cast<int>(chunks), team_size)),
                          kernel);
   }
 }

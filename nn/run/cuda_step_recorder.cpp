@@ -83,8 +83,10 @@ class CudaGraphs {
     return std::string(call) + ": " + cudaGetErrorString(code);
   }
 
-  /// A copy from host memory would read in each step what the host has there then. Kokkos passes functors above 512
-  /// bytes in this way, unless their policy is for light kernels (nn/local/detail/execution.hpp).
+  /// Copies of page-locked memory are those of offloaded activations: their addresses and contents belong to the step.
+  /// But Kokkos passes functors above 512 bytes through such memory too, unless their policy is for light kernels
+  /// (nn/local/detail/execution.hpp). A graph would read there what the host has written last. cuBLAS allocates and
+  /// frees its workspace on the stream: nodes of the graph.
   static std::optional<std::string> reason_against(cudaGraph_t graph) {
     std::size_t count = 0;
     if (const auto reason = failure("cudaGraphGetNodes", cudaGraphGetNodes(graph, nullptr, &count))) return reason;
@@ -94,22 +96,27 @@ class CudaGraphs {
     for (cudaGraphNode_t const node : nodes) {
       cudaGraphNodeType type{};
       if (const auto reason = failure("cudaGraphNodeGetType", cudaGraphNodeGetType(node, &type))) return reason;
-      if (type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeEmpty)
+      if (type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeEmpty ||
+          type == cudaGraphNodeTypeMemAlloc || type == cudaGraphNodeTypeMemFree)
         continue;
       if (type != cudaGraphNodeTypeMemcpy)
         return "it has work that is neither a kernel nor a copy: node type " + std::to_string(static_cast<int>(type));
       cudaMemcpy3DParms copy{};
       if (const auto reason = failure("cudaGraphMemcpyNodeGetParams", cudaGraphMemcpyNodeGetParams(node, &copy)))
         return "it has a copy that is not one of device memory: " + *reason;
-      if (!is_on_device(copy.srcPtr.ptr) || !is_on_device(copy.dstPtr.ptr))
-        return "it has a copy from or to host memory, or arguments of a kernel in constant memory";
+      if (!is_fixed(copy.srcPtr.ptr) || !is_fixed(copy.dstPtr.ptr))
+        return "it has a copy from or to pageable host memory, or arguments of a kernel in constant memory";
     }
     return std::nullopt;
   }
-  static bool is_on_device(const void* pointer) {
+  /// Whether it points to memory of the device, or to page-locked memory other than that of Kokkos' arguments.
+  static bool is_fixed(const void* pointer) {
     cudaPointerAttributes attributes{};
     if (failure("cudaPointerGetAttributes", cudaPointerGetAttributes(&attributes, pointer))) return false;
-    return attributes.type == cudaMemoryTypeDevice;
+    if (attributes.type == cudaMemoryTypeDevice) return true;
+    if (attributes.type != cudaMemoryTypeHost) return false;
+    return std::ranges::none_of(Kokkos::Impl::CudaInternal::constantMemHostStagingPerDevice,
+                                [pointer](const auto& staging) { return staging.second == pointer; });
   }
 };
 

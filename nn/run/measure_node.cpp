@@ -76,6 +76,27 @@ double median(const std::vector<double>& ascending) {
   return n % 2 == 1 ? ascending[n / 2] : (ascending[n / 2 - 1] + ascending[n / 2]) / 2;
 }
 
+template <class Exec>
+void run_nothing(const Exec& exec) {
+  Kokkos::parallel_for("aloni::nn::nothing", Kokkos::RangePolicy<Exec>(exec, 0, 1), KOKKOS_LAMBDA(Index){});
+}
+/// The time by which a kernel without work, and the wait for it, takes longer than such a kernel among others.
+template <class Exec>
+double seconds_of_wait(const Queue<Exec>& queue) {
+  const auto seconds_of_each = [&](int kernels) {
+    std::vector<double> all;
+    for (int run = 0; run < 20; ++run) {
+      const std::int64_t start = trace_now();
+      for (int i = 0; i < kernels; ++i) run_nothing(queue.space());
+      queue.fence("aloni::nn::measure_node: kernels without work are complete");
+      all.push_back(static_cast<double>(trace_now() - start) * 1e-9 / kernels);
+    }
+    std::ranges::sort(all);
+    return median(all);
+  };
+  return std::max(0.0, seconds_of_each(1) - seconds_of_each(100));
+}
+
 NodeTime summary(std::vector<double> seconds) {
   std::ranges::sort(seconds);
   NodeTime time{.seconds = median(seconds), .runs = static_cast<int>(seconds.size())};
@@ -108,6 +129,7 @@ class NodeRunner {
     for (Step<Exec>* const step : {&before_, &weights_, &step_}) step->prepare();
     others_ = Kokkos::View<std::byte*, Mem>("aloni::nn::other_operands", static_cast<std::size_t>(others_bytes_));
     before_.execute(queue_, comm_, stopwatch_);
+    if constexpr (!on_host) seconds_of_wait_ = seconds_of_wait(queue_);
   }
 
   /// Seconds of one run.
@@ -120,7 +142,8 @@ class NodeRunner {
     times_.begin(nullptr);
     step_.execute(queue_, comm_, stopwatch_, &times_);
     const StepTimes::Action& action = times_.actions(times_.executions().front()).front();
-    return static_cast<double>(action.end - action.start) * 1e-9;
+    const double seconds = static_cast<double>(action.end - action.start) * 1e-9;
+    return on_host ? seconds : std::max(seconds - seconds_of_wait_, seconds / 10);
   }
 
  private:
@@ -352,6 +375,7 @@ class NodeRunner {
   StepTimes times_{4};
   Kokkos::View<std::byte*, Mem> others_;
   Index others_bytes_ = 0, next_other_ = 0;
+  double seconds_of_wait_ = 0;  ///< in each run on a device
 };
 
 void check(const MeasureOptions& o) {

@@ -18,6 +18,8 @@
 //   are repeated, up to twice as many runs.
 // * A node is timed on its own, as StepTimes does. The clock costs 30 ns, and kernels take 1 µs and more. Repeating a
 //   short kernel in a loop would keep its code and branches warm, as no step does.
+// * On a device the host waits for each run. A kernel without work takes longer alone than among others: the difference
+//   is subtracted.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/core/queue.hpp>

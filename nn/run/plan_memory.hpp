@@ -148,7 +148,8 @@ class PlanMemory {
     return allocate<std::int32_t>(b.name, b.box.size(), b.shared);
   }
   static Block allocate_on_host(Index bytes, bool poison = false) {
-    const Kokkos::View<std::byte*, HostMem> view("aloni::nn::offloaded", static_cast<std::size_t>(bytes));
+    const Kokkos::View<std::byte*, HostMem> view(
+        Kokkos::view_alloc(Kokkos::WithoutInitializing, "aloni::nn::offloaded"), static_cast<std::size_t>(bytes));
     if (poison) std::fill_n(view.data(), view.size(), std::byte{0xff});
     return {view.data(), std::make_shared<Kokkos::View<std::byte*, HostMem>>(view)};
   }

@@ -19,9 +19,9 @@ void check(bool good, const char* argument, const std::string& value, const char
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
-               flip, brightness, contrast, backend, tf32, gradients, check_replicas, allow_nonfinite, timed_steps,
-               checkpoint, initial_weights, export_weights, memory, bucket_bytes, chunk_bytes, direct_bytes,
-               largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
+               flip, brightness, contrast, backend, tf32, record, gradients, check_replicas, allow_nonfinite,
+               timed_steps, checkpoint, initial_weights, export_weights, memory, bucket_bytes, chunk_bytes,
+               direct_bytes, largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -38,7 +38,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   detail::add_to(values, early_stop);
   values.add("average", average ? average->decay : -1.0).add("average's warm-up", average && average->warm_up);
   values.add("shift", shift).add("flip", flip).add("brightness", brightness).add("contrast", contrast);
-  values.add("backend", std::string(local::name(backend))).add("tf32", tf32);
+  values.add("backend", std::string(local::name(backend))).add("tf32", tf32).add("record", record);
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
   values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
   values.add("timed_steps", timed_steps);

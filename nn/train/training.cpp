@@ -95,7 +95,8 @@ NetworkOptions Training<T>::make_network_options() const {
                          .chunk_bytes = options_.chunk_bytes,
                          .largest_overhead = options_.largest_overhead,
                          .multiplications_per_slab = options_.multiplications_per_slab,
-                         .convolutions = options_.convolutions};
+                         .convolutions = options_.convolutions,
+                         .record = options_.record};
   if (options_.memory.empty()) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));

@@ -142,6 +142,14 @@ def against_pytorch(step):
     return row
 
 
+def recorded(step):
+    """Kernels that are repeated as graphs of the device."""
+    def row(results):
+        graphs, plain = results.seconds(f"steps/{step}-recorded"), results.seconds(f"steps/{step}")
+        return graphs / plain, f"{graphs * 1e3:.1f} ms, submitted one by one {plain * 1e3:.1f} ms"
+    return row
+
+
 def idle(results):
     share = results.json("idle/mesh1k").get("idle_share")
     if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share <= 1:
@@ -166,6 +174,8 @@ BARS = (
     ("ResNet-50 step, bfloat16 / PyTorch compiled", against_pytorch("resnet50-bfloat16"), (">=", 1.1)),
     ("mesh 1K step, float / PyTorch compiled", against_pytorch("mesh1k-float"), None),
     ("ResNet-50 step, float / PyTorch compiled", against_pytorch("resnet50-float"), None),
+    ("mesh 1K step, bfloat16, recorded / submitted", recorded("mesh1k-bfloat16"), None),
+    ("ResNet-50 step, bfloat16, recorded / submitted", recorded("resnet50-bfloat16"), None),
     ("device idle, share of the step", idle, ("<=", 0.03)),
     ("mesh 2K in 6 GB / without a limit", memory, ("<=", 1.35)),
 )

@@ -250,7 +250,8 @@ class Table(unittest.TestCase):
                     json=benchmark(**{prefix + "unsplit": 100, prefix + "interior_and_border": 107}))
         self.halo(width=140)
         for model in ("mesh1k", "resnet50"):
-            for kind, ms in (("bfloat16", 10), ("bfloat16-pytorch", 12), ("float", 20), ("float-pytorch", 18)):
+            for kind, ms in (("bfloat16", 10), ("bfloat16-pytorch", 12), ("bfloat16-recorded", 9), ("float", 20),
+                             ("float-pytorch", 18)):
                 self.result(f"steps/{model}-{kind}", json=json.dumps({"step_seconds": ms / 1e3}))
         self.result("idle/mesh1k", json='{"idle_share": 0.02}')
         self.result("memory/mesh2k", json='{"step_seconds": 1.0}')
@@ -285,7 +286,7 @@ class Table(unittest.TestCase):
         status, rows = self.make()
         self.assertEqual(status, 0, rows)
         self.assertEqual({verdict for verdict, _ in rows.values()}, {"passed", "information"})
-        self.assertEqual(len(rows), 16)
+        self.assertEqual(len(rows), 18)
         self.assertIn("worst: one/forward", rows["local convolution / cuDNN called directly"][1])
 
     def test_the_program_writes_table_and_json_and_ends_with_the_status(self):
@@ -401,7 +402,8 @@ class Table(unittest.TestCase):
         for step in re.findall(r'"((?:convolution|interior|halo|idle|memory)/[\w.-]+)"',
                                (ROOT / "scripts/acceptance/table.py").read_text()):
             self.assertIn(f"\n{step} (", listed)
-        for step in ("mesh1k-float", "mesh1k-float-pytorch", "mesh1k-bfloat16", "resnet50-bfloat16"):
+        for step in ("mesh1k-float", "mesh1k-float-pytorch", "mesh1k-bfloat16", "resnet50-bfloat16",
+                     "mesh1k-bfloat16-recorded", "resnet50-bfloat16-recorded"):
             self.assertIn(f"\nsteps/{step} (", listed)
         self.assertEqual({stage for stage, _ in table.STAGES} - set(re.findall(r"^(\S+)/", listed, re.M)), set())
 

@@ -205,7 +205,7 @@ class BoundStep {
         layers_(plan_network(c.network,
                              resolve(Strategy::uniform(views::ProcessGrid::parse(c.grid)), c.network, comm.size()),
                              comm.size(), samples)),
-        parameters_(comm, queue_, c.network, seed),
+        parameters_(parameters_of(comm, queue_, c.network)),
         memory_(comm, queue_),
         whole_(c.network.input) {
     whole_[views::Dim::sample] = samples;
@@ -339,6 +339,13 @@ class BoundStep {
   }
 
  private:
+  /// On a device in memory of this rank alone: sums over ranks of one device, without NCCL, could not start beside
+  /// kernels otherwise.
+  static Parameters<T, Exec> parameters_of(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                           const NetworkDescription& network) {
+    if (on_host) return {comm, queue, network, seed};
+    return {queue, network, seed};
+  }
   void give(const HostValues& values) {
     now_ = values;
     set(values);

@@ -64,6 +64,10 @@ TEST(MachineMeasurement, TheMemoryOfAJobIsSharedByTheRanksOfItsNode) {
   EXPECT_GT(place.memory_bytes, 0);
   if (place.on_host)
     EXPECT_DOUBLE_EQ(place.memory_bytes * comm.node().size(), static_cast<double>(usable_memory_bytes()));
+  EXPECT_DOUBLE_EQ(place.host_memory_bytes * comm.node().size(), static_cast<double>(usable_memory_bytes()));
+  // Ranks that share a device share its memory.
+  EXPECT_EQ(ranks_with_equal(comm, "0000:01:00.0"), comm.size());
+  EXPECT_EQ(ranks_with_equal(comm, std::to_string(comm.rank())), 1);
   place.memory_bytes = 1e9;
   const model::Machine job = job_machine(std::nullopt, comm, place);
   EXPECT_LT(job.memory_bytes, 1e9) << "besides the buffers there are libraries and batches";
@@ -171,6 +175,7 @@ TEST(KernelMeasurement, FillsATableThatPricesThePlan) {
 TEST(StepSeconds, AreThoseOfTheKernelsOfTheTable) {
   const auto comm = aloni::test::make_communicator();
   model::Machine machine = machine_of(comm);
+  if (!machine.planning.on_host) GTEST_SKIP() << "kernels of a device take as long in steps as alone";
   const model::Machine planned = model::machine_of_samples(machine);
   const std::vector<model::PlannedNetwork> samples =
       model::sample_networks(20, 1, {.most_flops = 1e7, .most_bytes = 1e6});

@@ -180,12 +180,13 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
   void choose_next(Chosen& chosen) const {
     chosen.refused.push_back(chosen.plan->engine());
     chosen.plan.reset();
-    const auto find = [&] {
+    const auto find = [&](bool repeatable) {
       CudnnGraph graph = chosen.graph;
       if (!chosen.fused) graph.bias = graph.relu = false;
       CudnnPlanOptions options{.most = 1,
                                .most_workspace_bytes = static_cast<Index>(workspace_.size()),
-                               .reduced_precision = this->passes().tf32};
+                               .reduced_precision = this->passes().tf32,
+                               .repeatable = repeatable};
       for (auto plans = engines_->plans(graph, options); !plans.empty(); plans = engines_->plans(graph, options)) {
         ++options.first;
         if (std::ranges::find(chosen.refused, plans.front().engine()) != chosen.refused.end()) continue;
@@ -193,12 +194,13 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
         return;
       }
     };
-    find();
+    find(true);
     if (!chosen.plan && chosen.fused) {  // another graph, with engines of its own
       chosen.fused = false;
       chosen.refused.clear();
-      find();
+      find(true);
     }
+    if (!chosen.plan) find(false);
     require_plan(chosen);
   }
 

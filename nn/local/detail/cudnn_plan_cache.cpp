@@ -18,7 +18,7 @@ namespace aloni::nn::local::detail {
 
 namespace {
 
-constexpr std::string_view plan_file_title = "aloni cudnn plan 1\n";
+constexpr std::string_view plan_file_title = "aloni cudnn plan 2\n";
 
 std::string crc32c_text(std::string_view text) {
   char digits[16];
@@ -52,8 +52,8 @@ std::string key_of_plan(const CudnnGraph& g, const CudnnPlanOptions& options) {
   add_all("of y", g.output_strides);
   add("bias, relu", g.bias ? 1 : 0, g.relu ? 1 : 0);
   add("alignment", g.input_alignment, g.output_alignment, g.filters_alignment, g.bias_alignment);
-  add("first plan, engine, workspace, reduced precision", options.first, options.engine, options.most_workspace_bytes,
-      options.reduced_precision ? 1 : 0);
+  add("first plan, engine, workspace, reduced precision, repeatable", options.first, options.engine,
+      options.most_workspace_bytes, options.reduced_precision ? 1 : 0, options.repeatable ? 1 : 0);
   return text;
 }
 

@@ -183,13 +183,12 @@ void sum_channels_of_shares(const Exec& exec, const char* label, const Kernel& k
   const TeamTable table(threads_of_sums, kernel.rows.channels / N, Kernel::most_lanes);
   typename Sums::Policy policy(exec, static_cast<int>(kernel.shares.total() * table.blocks),
                                static_cast<int>(threads_of_sums));
-  // Kokkos allocates slow scratch memory in each call that asks for none, and keeps it from one that asks for some.
-  policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Sums::scratch_bytes(threads_of_sums))))
-      .set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(sizeof(double))));
+  policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Sums::scratch_bytes(threads_of_sums))));
   // As in Range: the functor reaches the device as arguments.
-  Kokkos::parallel_for(label,
-                       Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
-                       Sums{kernel, table, threads_of_sums});
+  Kokkos::parallel_for(
+      label,
+      Kokkos::Experimental::require(with_scratch(policy), Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+      Sums{kernel, table, threads_of_sums});
 }
 
 /// The channels of a thread. Constants and sums of more would take so many registers that too few threads run at once.

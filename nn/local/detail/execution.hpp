@@ -29,6 +29,14 @@ template <class Exec>
 using Range =
     Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>, Kokkos::Experimental::WorkItemProperty::HintLightWeight_t>;
 
+/// For teams. Kokkos allocates slow scratch memory in each call that asks for none, and keeps it from one that asks for
+/// some. A graph of a device could not repeat an allocation.
+template <class Policy>
+Policy with_scratch(Policy policy) {
+  policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(sizeof(double))));
+  return policy;
+}
+
 /// The extents of a tensor, and the indices of its rows and elements by number.
 struct Rows {
   Index samples, depth, height, width, channels;

@@ -24,4 +24,17 @@ PaddedProblem padded_problem(const ConvolutionProblem& p) {
   return q;
 }
 
+bool PaddedProblem::has_empty_windows() const {
+  for (std::size_t s = 0; s < 3; ++s)
+    for (Index o = 0; o < output[s]; ++o) {
+      bool reads = false;
+      for (Index k = 0; k < kernel[s] && !reads; ++k) {
+        const Index at = o * stride[s] + k * dilation[s] - padding_before[s];
+        reads = at >= 0 && at < input[s];
+      }
+      if (!reads) return true;
+    }
+  return false;
+}
+
 }  // namespace aloni::nn::local::detail

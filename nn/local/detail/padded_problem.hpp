@@ -17,6 +17,8 @@ struct PaddedProblem {
   std::array<Index, 3> padding_before{0, 0, 0}, padding_after{0, 0, 0};  ///< ≥ 0
 
   bool reads_nothing() const { return input[0] == 0 || input[1] == 0 || input[2] == 0; }
+  /// Whether some output reads the padding only.
+  bool has_empty_windows() const;
 
   friend bool operator==(const PaddedProblem&, const PaddedProblem&) = default;
 };

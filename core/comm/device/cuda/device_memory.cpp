@@ -65,8 +65,12 @@ bool mpi_reports_device_memory() {
 DeviceFacts device_facts() {
   int device = 0;
   cudaDeviceProp properties{};
-  if (!good(cudaGetDevice(&device)) || !good(cudaGetDeviceProperties(&properties, device))) return {};
-  return {properties.name, static_cast<double>(properties.totalGlobalMem), static_cast<double>(properties.l2CacheSize)};
+  char address[32] = "";
+  if (!good(cudaGetDevice(&device)) || !good(cudaGetDeviceProperties(&properties, device)) ||
+      !good(cudaDeviceGetPCIBusId(address, sizeof address, device)))
+    return {};
+  return {properties.name, static_cast<double>(properties.totalGlobalMem), static_cast<double>(properties.l2CacheSize),
+          address};
 }
 
 std::unique_ptr<TrialMemory> make_trial_memory(int rank, std::size_t bytes) {
