@@ -470,6 +470,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   const nn::MemoryWish wish = memory_.wish();
   if (!wish.offload.empty() && kernel_place(comm).on_host)
     refuse("--offload", wish.offload, "--recompute, or a device: activations of a host are in host memory already");
+  if (options_.record && kernel_place(comm).on_host)
+    refuse("--record", "given", "a device: a host runs each kernel when it is submitted, so nothing can be repeated");
   ChosenStep step{.strategy = strategy_.read(comm), .memory = wish};
   if (machine) {
     step.convolutions = convolutions_of(comm, *machine);

@@ -234,6 +234,9 @@ class BadInput(unittest.TestCase):
                      "--offload", "conv1", ranks=(1, 2))
         self.refused(USAGE, ["offloading", "conv1", "host memory already"], "plan", "--offload", "conv1")
 
+    def test_refuses_to_record_on_a_host(self):
+        self.refused(USAGE, ["--record = given", "expected a device"], "train", "--data", DATA, "--record")
+
     def test_refuses_a_step_that_needs_more_memory_than_the_machine_has(self):
         self.refused(USAGE, ["memory of rank ", "TiB: expected at most ", "--recompute auto", "--memory-limit"],
                      "train", "--data", "synthetic", "--steps", "1", "--model", "mesh2k", "--batch", "4096",
