@@ -495,7 +495,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     explanation.push_back(optimiser_.describe_kfac());
   }
   const KernelPlace place = kernel_place(comm);
-  check_memory(comm, network, step, data, place);
+  // A strategy that the cost model has chosen fits into the memory of its rank, but perhaps not into that of the host.
+  if (!chooses || !step.memory.offload.empty()) check_memory(comm, network, step, data, place);
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
     explanation.push_back(choose_limits(comm, network, data, *machine, place, step));
   ConvolutionReport convolutions;

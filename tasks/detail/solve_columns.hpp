@@ -1,6 +1,6 @@
 #pragma once
-// Triangular solves with few columns and many rows. BLAS is made for large triangles: 24 columns of 816 rows take 1.7
-// times as long in OpenBLAS 0.3.21 (docs/experiments/cholesky.md).
+// Triangular solves with few columns and many rows. BLAS is made for large triangles: a solve of 816 × 136 elements in
+// blocks takes 1.7 times as long if OpenBLAS 0.3.21 solves the blocks (docs/experiments/cholesky.md).
 #include <aloni/core/index.hpp>
 
 #include <vector>
