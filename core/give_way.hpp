@@ -8,6 +8,9 @@
 // runs soon after it wakes.
 //
 // So a yield that took long is followed by sleeps: by one, and by twice as many after each further long yield in turn.
+//
+// A long wait sleeps in any case, for a small part of its time so far. It ends late by that part at most. Its core is
+// free for other ranks and other programs meanwhile.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -50,5 +53,39 @@ inline void give_way() {
   std::this_thread::yield();
   rule.yielded(Clock::now() - start);
 }
+
+/// The pauses of one wait.
+class WaitPauses {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// The time of a sleep of a wait that has lasted `waited`; 0: not yet.
+  static std::chrono::nanoseconds sleep_after(std::chrono::nanoseconds waited) {
+    if (waited < short_wait) return {};
+    return std::min<std::chrono::nanoseconds>(waited / part_of_wait, longest_sleep);
+  }
+
+  /// The event came, or another one of a series: a new wait begins.
+  void restart() { start_ = {}; }
+
+  /// A pause between two looks. Returns whether it slept because the wait is long: then look at everything.
+  bool pause() {
+    if (start_ == Clock::time_point{}) start_ = Clock::now();
+    const auto sleep = sleep_after(Clock::now() - start_);
+    if (sleep.count() == 0) {
+      give_way();
+      return false;
+    }
+    std::this_thread::sleep_for(sleep);
+    return true;
+  }
+
+  static constexpr std::chrono::milliseconds short_wait{20};
+  static constexpr int part_of_wait = 512;
+  static constexpr std::chrono::milliseconds longest_sleep{1};
+
+ private:
+  Clock::time_point start_;
+};
 
 }  // namespace aloni

@@ -313,8 +313,12 @@ bool Mailbox::idle() const {
 }
 
 void Mailbox::wait() {
-  while (!idle()) {
-    if (!progress(true)) give_way();
+  for (WaitPauses pauses; !idle();) {
+    if (progress(true)) {
+      pauses.restart();
+    } else {
+      pauses.pause();
+    }
   }
 }
 

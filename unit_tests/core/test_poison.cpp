@@ -1,4 +1,5 @@
 // One rank fails while the others wait: all must soon throw an error that names the failed rank.
+#include "support/sleeping_barrier.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/liveness/poison.hpp>
@@ -270,12 +271,11 @@ TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
     for (int i = 0; i < 2'000; ++i) board.ask({&asked, 1});
     EXPECT_LT(seconds(), 3.5);
     EXPECT_FALSE(board.answered()[static_cast<std::size_t>(asked)]);
-    while (!board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20) board.look();
+    for (; !board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20; std::this_thread::sleep_for(1ms))
+      board.look();
     EXPECT_TRUE(board.answered()[static_cast<std::size_t>(asked)]);
   }
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibarrier(MPI_COMM_WORLD, &request);
-  for (int done = 0; !done; MPI_Test(&request, &done, MPI_STATUS_IGNORE)) board.look();
+  aloni::test::sleeping_barrier(MPI_COMM_WORLD, [&] { board.look(); });
 }
 
 TEST_F(Poison, WorksOnASingleRank) {

@@ -1,5 +1,7 @@
 // A rank whose exception ends the block that holds its communicator: the others learn it at once. A rank that computes
 // for longer than the limit is not taken for a failed one; a rank that sleeps is.
+#include "support/sleeping_barrier.hpp"
+
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/error.hpp>
@@ -102,7 +104,7 @@ void expect_patience(const std::function<void()>& work, bool patient, bool share
       EXPECT_THROW(twice(), aloni::PeerFailed);
     }
   }
-  MPI_Barrier(MPI_COMM_WORLD);
+  aloni::test::sleeping_barrier(MPI_COMM_WORLD);  // for a rank that still sleeps
 }
 
 void compute(std::chrono::milliseconds time) {

@@ -47,7 +47,7 @@ double number_from(const char* variable, double otherwise) {
 
 TEST(FuzzSplit, GivesTheSameBitsOnIntegersUntilTimeIsUp) {
   const auto comm = aloni::test::make_communicator();
-  const double seconds = number_from("ALONI_FUZZ_SECONDS", aloni::test::nightly() ? 180 : 5);
+  const double seconds = number_from("ALONI_FUZZ_SECONDS", aloni::test::nightly() ? 180 : 2);
   const auto first = static_cast<std::uint64_t>(number_from("ALONI_FUZZ_SEED", 1));
   const auto start = std::chrono::steady_clock::now();
   const auto tell = [&](std::uint64_t seed) {  // so that the last good seed is known after a crash

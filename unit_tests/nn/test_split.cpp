@@ -192,7 +192,7 @@ TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
   for (const NetworkDescription& net : resampling_networks()) {
     SCOPED_TRACE("network " + std::to_string(seed - 40));
     int number = 0;
-    for (const auto& grid : grids_for(comm.size(), net.spatial_rank)) {
+    for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), net.spatial_rank), 16)) {
       if (!aloni::test::is_in_share(number++)) continue;
       if (!expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0))
         return;
@@ -330,7 +330,7 @@ TEST(Split, ConcatenatesChannelsInEverySplit) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = concatenations();
   int number = 0;
-  for (const LayerSplit& split : splits_for(comm.size(), 2)) {
+  for (const LayerSplit& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
@@ -345,7 +345,7 @@ TEST(Split, ConcatenatesChannelsInTheOrderOfTheInputs) {
   net.input = views::make_extents(1, {4, 5}, 3);
   net.loss = Loss::binary_cross_entropy;
   net.layers = {{"relu", Relu{}, {"input"}}, {"all", Concatenate{}, {"relu", "input"}}};
-  for (const LayerSplit& split : splits_for(comm.size(), 2)) {
+  for (const LayerSplit& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
     SCOPED_TRACE(to_string(split));
     nn::test::Run<double> run(comm, net, Strategy::uniform(split), 2, Values::integers, 70,
                               ConvolutionBackend::automatic);
@@ -468,7 +468,7 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
                 {"conv2", Convolution{16, square_window(2, 3, 2, 1)}, {"relu1"}},       {"relu2", Relu{}, {"conv2"}},
                 {"up", TransposedConvolution{8, square_window(2, 4, 2, 1)}, {"relu2"}}, {"relu3", Relu{}, {"up"}}};
   int number = 0;
-  for (const auto& split : splits_for(comm.size(), 2)) {
+  for (const auto& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
@@ -516,7 +516,7 @@ TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
                 {"bn4", BatchNorm{}, {"conv3"}},
                 {"relu4", Relu{}, {"bn4"}}};
   int number = 0;
-  for (const auto& split : splits_for(comm.size(), 2)) {
+  for (const auto& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));

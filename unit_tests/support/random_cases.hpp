@@ -1,10 +1,12 @@
 #pragma once
-// Number of random cases of a property test: a quarter under a sanitizer (sanitizer.hpp), eight times as many in a
-// nightly run, which sets ALONI_NIGHTLY.
+// Number of cases of a property test. Random ones: a quarter under a sanitizer (sanitizer.hpp), eight times as many in
+// a nightly run, which sets ALONI_NIGHTLY. Of long lists of cases only a nightly run takes all.
 #include <support/sanitizer.hpp>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 namespace aloni::test {
 
@@ -14,5 +16,16 @@ inline bool nightly() {
 }
 
 inline int random_cases(int cases) { return (nightly() ? 8 : 1) * share_of(cases); }
+
+/// Every n-th case of a list of more than `most`; all in a nightly run. n is no multiple of 2 and 3: a list made by
+/// loops over two, three or four values keeps each of these values.
+template <class T>
+std::vector<T> some_of(const std::vector<T>& list, std::size_t most) {
+  std::size_t n = nightly() ? 1 : (list.size() + most - 1) / most;
+  while (n > 1 && (n % 2 == 0 || n % 3 == 0)) ++n;
+  std::vector<T> some;
+  for (std::size_t i = 0; i<list.size(); i += n> 0 ? n : 1) some.push_back(list[i]);
+  return some;
+}
 
 }  // namespace aloni::test

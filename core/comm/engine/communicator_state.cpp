@@ -195,20 +195,28 @@ template <class F>
 void Communicator::State::wait_until(std::string_view operation, F&& done) {
   check_poison(operation, false);
   poisoning([&] {
+    WaitPauses pauses;
+    bool slept = false;
     for (int idle = 0, busy = 0;;) {
       {
         const auto guard = runtime->guard();
         if (done()) return;
         const bool any = runtime->progress();
         idle = any ? 0 : idle + 1;
+        if (any) {
+          pauses.restart();
+          slept = false;
+        }
         // Look for poison even while there is progress: it may be progress of other operations.
-        if (any ? ++busy % busy_looks_per_poison == 0 : idle > close_looks_ && idle % looks_per_poison == 0) {
+        const bool look =
+            any ? ++busy % busy_looks_per_poison == 0 : slept || (idle > close_looks_ && idle % looks_per_poison == 0);
+        if (look) {
           runtime->look_around();
           check_poison(operation, true);
         }
         if (idle <= close_looks_) continue;
       }
-      give_way();
+      slept = pauses.pause();
     }
   });
 }
