@@ -5,6 +5,7 @@
   bench/strategies.py --machine FILE.json --only mesh        networks whose name contains `mesh`
   bench/strategies.py --machine FILE.json --turns 5          each strategy five times, in turns
   bench/strategies.py --machine FILE.json --launcher "bench/two_hosts.sh run 1"
+  bench/strategies.py --machine FILE.json --steps 4          fewer steps per run, for slow links
   bench/strategies.py --machine FILE.json --json FILE        the figures as JSON too
 
 Needs aloni_command of the host preset, and a machine file that `aloni calibrate` wrote with the same launcher. No
@@ -78,6 +79,7 @@ def main():
     parser.add_argument("--machine", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="at most this number of steps per run")
     parser.add_argument("--launcher", default="scripts/mpirun -n 2")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/host")
     parser.add_argument("--json", type=pathlib.Path)
@@ -86,14 +88,14 @@ def main():
     if not options.machine.exists():
         parser.error(f"--machine {options.machine}: no such file; aloni calibrate --output writes one")
     cases = {name: case for name, case in CASES.items() if options.only in name}
-    if not cases or options.turns < 1:
+    if not cases or options.turns < 1 or (options.steps is not None and options.steps < 2):
         names = ", ".join(CASES)
-        parser.error(f"--only {options.only}, --turns {options.turns}: expected a part of one of {names}; 1 or more")
+        parser.error(f"--only {options.only}: expected a part of one of {names}; at least 1 turn; at least 2 steps")
 
     figures, errors = {}, []
     print(f"{'network':16} {'strategy':10} {'predicted':>10} {'measured':>10} {'error':>8}")
     for name, (arguments, steps) in cases.items():
-        figures[name] = found = measure(options, arguments, steps)
+        figures[name] = found = measure(options, arguments, min(steps, options.steps or steps))
         for strategy, times in found.items():
             if "measured_seconds" not in times:
                 print(f"{name:16} {strategy:10} {times['error']}")

@@ -178,6 +178,12 @@ void TrainCommand::check() const {
     refuse("--compare", "given", "another --optimiser than kfac; the model predicts steps without it");
   if (optimiser_.uses_kfac() && gradients_ != "all")
     refuse("--gradients", gradients_, "all with --optimiser kfac, whose factors are sums of all ranks");
+  if (optimiser_.update(precision_of(precision_)).loss_scaling) {  // of float16 by default
+    if (optimiser_.uses_kfac())
+      refuse("--optimiser", "kfac", "another one with loss scaling, or --loss-scale 0, or --precision bfloat16");
+    if (gradients_ != "all")
+      refuse("--gradients", gradients_, "all with loss scaling; or --loss-scale 0, or --precision bfloat16");
+  }
   if (compare_ && gradients_ != "all")
     refuse("--compare", "given", "--gradients all; the model predicts steps that wait for all ranks");
   if (compare_ && machine_.empty() && !strategy_.text().empty())

@@ -105,6 +105,11 @@ TEST(TrainCommand, TakesTheOptionsOfTheChosenOptimiserOnly) {
     EXPECT_THAT(fault({"--optimiser", "kfac", flag, value}), AllOf(HasSubstr(flag), HasSubstr(value)));
   EXPECT_THAT(fault({"--kfac-every", "4"}), AllOf(HasSubstr("--kfac-every"), HasSubstr("--optimiser kfac")));
   EXPECT_THAT(fault({"--optimiser", "kfac", "--compare"}), AllOf(HasSubstr("--compare"), HasSubstr("kfac")));
+  for (const auto& [flag, value] : {std::pair("--optimiser", "kfac"), std::pair("--gradients", "majority")}) {
+    EXPECT_THAT(fault({flag, value, "--precision", "float16"}), AllOf(HasSubstr(value), HasSubstr("--loss-scale 0")));
+    EXPECT_THAT(fault({flag, value, "--loss-scale", "1024"}), AllOf(HasSubstr(value), HasSubstr("--loss-scale 0")));
+    EXPECT_EQ(fault({flag, value, "--precision", "float16", "--loss-scale", "0"}), "");
+  }
   EXPECT_THAT(fault({"--optimiser", "adamw", "--decay", "l2"}), HasSubstr("adamw is decoupled"));
   EXPECT_THAT(fault({"--optimiser", "lars", "--nesterov"}), AllOf(HasSubstr("--nesterov"), HasSubstr("sgd")));
   EXPECT_THAT(fault({"--nesterov", "--momentum", "0"}), AllOf(HasSubstr("--nesterov"), HasSubstr("--momentum")));
