@@ -65,13 +65,14 @@ class WaitPauses {
     return std::min<std::chrono::nanoseconds>(waited / part_of_wait, longest_sleep);
   }
 
-  /// The event came, or another one of a series: a new wait begins.
+  /// There was progress: a new wait begins with the next pause.
   void restart() { start_ = {}; }
 
   /// A pause between two looks. Returns whether it slept because the wait is long: then look at everything.
   bool pause() {
-    if (start_ == Clock::time_point{}) start_ = Clock::now();
-    const auto sleep = sleep_after(Clock::now() - start_);
+    const Clock::time_point now = Clock::now();
+    if (start_ == Clock::time_point{}) start_ = now;
+    const auto sleep = sleep_after(now - start_);
     if (sleep.count() == 0) {
       give_way();
       return false;
