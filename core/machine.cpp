@@ -46,6 +46,11 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"kernel_bytes", "code of a convolution kernel", m.kernel_bytes, "bytes"},
       {"node_bytes", "node of a plan", m.node_bytes, "bytes"},
       {"page_bytes", "page", m.page_bytes, "bytes"},
+      {"flops_per_copied_byte", "kernels per byte copied to the host", m.work_per_copied_byte.flops, "flops"},
+      {"flops_16_bit_per_copied_byte", "kernels of 16 bits per byte copied to the host",
+       m.work_per_copied_byte.flops_16_bit, "flops"},
+      {"traffic_per_copied_byte", "traffic of kernels per byte copied to the host", m.work_per_copied_byte.traffic,
+       "bytes"},
       {"bucket_bytes", "bucket of gradients, at least", m.bucket_bytes, "bytes"},
       {"tuning", "all-reduces chosen by a tuning", m.tuning.has_value(), ""},
   };

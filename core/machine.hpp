@@ -21,6 +21,17 @@ inline constexpr Index fragment_bytes_over_tcp = 60 * 1024;
 /// Of MachineDescription::direct_bytes: nothing is copied.
 inline constexpr Index unlimited_bytes = std::numeric_limits<Index>::max();
 
+/// Work of a device's kernels in the time in which one byte moves between the device and its host. The defaults are
+/// those of an H100 with PCI Express 5.0: 50 Tflop/s in float, 400 in 16 bits, 3 TB/s in its memory, 50 GB/s to the
+/// host. model::work_per_copied_byte() derives them from a measured machine.
+struct WorkPerCopiedByte {
+  double flops = 1000;         ///< with activations of 32 or 64 bits
+  double flops_16_bit = 8000;  ///< with activations of 16 bits
+  double traffic = 60;         ///< bytes that kernels read and write
+
+  friend bool operator==(const WorkPerCopiedByte&, const WorkPerCopiedByte&) = default;
+};
+
 struct MachineDescription {
   // --- ranks ---
   /// Node of each rank; empty: all ranks are on one node.
@@ -82,6 +93,10 @@ struct MachineDescription {
   /// A node of a plan in the plan, in the steps and in their graphs, in bytes.
   Index node_bytes = 2 * 1024;
   Index page_bytes = 4096;
+
+  // --- offloading (nn/plan/offloading.hpp) ---
+  /// By these estimates copies begin early enough to end beside kernels. All are above 0.
+  WorkPerCopiedByte work_per_copied_byte = {};
 
   // --- collectives ---
   /// Least size of the messages in which gradients are summed beside the backward pass, in bytes.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/model/communication.hpp>
+#include <aloni/model/kernel_times.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -47,7 +48,25 @@ MachineDescription description_of(const Machine& machine, int ranks, const std::
   }
   description.tuning = all_reduces_of(machine, description, ranks);
   if (const ConvolutionTable* table = convolutions_for(machine, ranks)) description.convolutions = table->measured;
+  description.work_per_copied_byte = work_per_copied_byte(machine);
   return description;
+}
+
+WorkPerCopiedByte work_per_copied_byte(const Machine& machine) {
+  const Processor& p = machine.processor;
+  if (machine.planning.on_host || !(p.host_bandwidth > 0 && p.float32_flops > 0 && p.node_bandwidth > 0))
+    return machine.planning.work_per_copied_byte;
+  constexpr double much = 1e15;  // more than any cache holds
+  const auto work = [&](KernelCall call) {
+    return much /
+           (p.host_bandwidth * roofline_seconds(machine, call, machine.ranks_per_node, machine.threads_per_rank));
+  };
+  const auto convolution = [&](nn::ElementType type) {
+    return work({.kind = KernelKind::convolution_forward, .type = type, .flops = much});
+  };
+  return {.flops = convolution(nn::ElementType::float32),
+          .flops_16_bit = convolution(nn::ElementType::bfloat16),
+          .traffic = work({.bytes = much})};
 }
 
 LinkKind link_between(const MachineDescription& description, int a, int b) {

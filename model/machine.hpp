@@ -128,12 +128,17 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// The part of the machine that `ranks` ranks use, as planners see it: with its tuning and its measured convolutions.
+/// The part of the machine that `ranks` ranks use, as planners see it: with its tuning, its measured convolutions, and
+/// its work_per_copied_byte().
 /// `rank_of`: the place of each rank, as the number of a rank of the machine; each number once (rank_placement.hpp).
 /// Empty: each rank has its own place.
 /// Throws InvalidArgument if ranks < 1, if the machine has fewer or Machine::planning names the nodes of another number
 /// of ranks, and for places that are no permutation of the ranks.
 MachineDescription description_of(const Machine& machine, int ranks, const std::vector<int>& rank_of = {});
+
+/// Rates of the roofline for convolutions and for traffic, divided by Processor::host_bandwidth. The value of
+/// `machine.planning` for a host, and if the bandwidth or a rate is not known.
+WorkPerCopiedByte work_per_copied_byte(const Machine& machine);
 
 /// The link between two ranks. @pre both are ranks of `description`
 LinkKind link_between(const MachineDescription& description, int a, int b);

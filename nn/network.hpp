@@ -47,6 +47,7 @@
 // network use the same queue. Nothing is allocated after construction.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/measured_implementations.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/core/stopwatch.hpp>
@@ -111,6 +112,8 @@ struct NetworkOptions {
   std::optional<double> multiplications_per_slab = {};
   /// MachineDescription::convolutions: measured times by which `automatic` chooses implementations. Equal on all ranks.
   MeasuredImplementations convolutions = {};
+  /// Replaces MachineDescription::work_per_copied_byte, by which `offload` is scheduled. All above 0.
+  std::optional<WorkPerCopiedByte> work_per_copied_byte = {};
   std::uint64_t dropout_seed = 0;  ///< of the masks of dropout layers
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
   /// pass, with the same bits. The values of the parameters must not change between forward() and backward().

@@ -4,6 +4,7 @@
 //   TrainReport report = train<double>(comm, lenet5(data.train.image, 10), Strategy::uniform(ProcessGrid::parse("h2")),
 //                                      data.train, data.test, {.batch = 64, .epochs = 3});
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/averaging.hpp>
 #include <aloni/nn/data/augmentation.hpp>
@@ -100,6 +101,8 @@ struct TrainOptions {
   /// implementations, in training and in tests.
   std::optional<double> multiplications_per_slab = {};
   MeasuredImplementations convolutions = {};
+  /// NetworkOptions::work_per_copied_byte, likewise (model/machine.hpp).
+  std::optional<WorkPerCopiedByte> work_per_copied_byte = {};
   /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
   Index sample_results = 0;
 };

@@ -64,6 +64,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.tf32 = options.tf32;
   timing.record = options.record;
   timing.convolutions = options.convolutions;
+  timing.work_per_copied_byte = options.work_per_copied_byte;
   timing.memory = memory_for(finalist, options);
   timing.seed = options.seed;
   timing.allow_nonfinite = true;

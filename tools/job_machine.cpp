@@ -26,6 +26,7 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
   machine.most_nodes = 0;
   constexpr double for_buffers = 0.92;  // libraries, context of a device, host batches and checkpoints take the rest
   machine.memory_bytes = for_buffers * place.memory_bytes;
+  machine.planning.work_per_copied_byte = work_per_copied_byte(machine);
   return machine;
 }
 

@@ -19,9 +19,9 @@
 namespace aloni::tools {
 
 /// The costs of a machine with the ranks and nodes of `comm`, in any order, and the planners of this build; slabs are
-/// those of the given machine. `given` is empty: a machine that ships, with processors of the same kind. Its memory is
-/// KernelPlace::memory_bytes, less a part for everything besides the buffers of plans. Not collective; equal on all
-/// ranks.
+/// those of the given machine, and copies to the host take as long as there. `given` is empty: a machine that ships,
+/// with processors of the same kind. Its memory is KernelPlace::memory_bytes, less a part for everything besides the
+/// buffers of plans. Not collective; equal on all ranks.
 model::Machine job_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
                            const KernelPlace& place);
 

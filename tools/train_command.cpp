@@ -262,6 +262,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.largest_overhead = step.largest_overhead;
   options.multiplications_per_slab = step.multiplications_per_slab;
   options.convolutions = step.convolutions;
+  options.work_per_copied_byte = step.work_per_copied_byte;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
@@ -326,6 +327,7 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
                                                 const ChosenStep& step) const {
   AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
   request.options.convolutions = step.convolutions;
+  request.options.work_per_copied_byte = step.work_per_copied_byte;
   return with_activations(precision_, [&]<class T> { return choose_automatically<T>(comm, request); });
 }
 
@@ -412,9 +414,8 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   return text;
 }
 
-MeasuredImplementations TrainCommand::convolutions_of(const comm::Communicator& comm,
-                                                      const model::Machine& machine) const {
-  KernelPlace place = kernel_place(comm);
+MeasuredImplementations TrainCommand::convolutions_of(const comm::Communicator& comm, const model::Machine& machine,
+                                                      KernelPlace place) const {
   // Numbers of threads may differ between ranks, and each has its table: rank 0 decides.
   place.threads =
       static_cast<int>(comm.all_reduce(std::int64_t{comm.rank() == 0 ? place.threads : 0}, comm::Reduction::max));
@@ -474,15 +475,17 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   // K-FAC needs whole weights on each rank, too.
   const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
   const nn::MemoryWish wish = memory_.wish();
-  if (!wish.offload.empty() && kernel_place(comm).on_host)
+  KernelPlace place = kernel_place(comm);
+  if (!wish.offload.empty() && place.on_host)
     refuse("--offload", wish.offload, "--recompute, or a device: activations of a host are in host memory already");
-  if (options_.record && kernel_place(comm).on_host)
+  if (options_.record && place.on_host)
     refuse("--record", "given", "a device: a host runs each kernel when it is submitted, so nothing can be repeated");
   ChosenStep step{.strategy = strategy_.read(comm), .memory = wish};
   if (machine) {
-    step.convolutions = convolutions_of(comm, *machine);
+    step.convolutions = convolutions_of(comm, *machine, place);
     step.multiplications_per_slab = machine->planning.multiplications_per_slab;
   }
+  if (!place.on_host) step.work_per_copied_byte = job_machine(machine, comm, place).planning.work_per_copied_byte;
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
@@ -493,14 +496,15 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     step.memory = std::move(chosen.memory);
     explanation = std::move(chosen.explanation);
     comm = placed_ranks(comm, chosen.rank_of);
+    if (!chosen.rank_of.empty()) place = kernel_place(comm);
   }
+  if (step.work_per_copied_byte) place.planning.work_per_copied_byte = *step.work_per_copied_byte;
   const std::vector<nn::LayerSplit> splits =
       nn::resolve(step.strategy, network, comm.size());  // throws before the first line of output
   if (optimiser_.uses_kfac()) {
     explanation.push_back(to_string(nn::plan_kfac(network, splits, comm.size()), network));
     explanation.push_back(optimiser_.describe_kfac());
   }
-  const KernelPlace place = kernel_place(comm);
   // A strategy that the cost model has chosen fits into the memory of its rank, but perhaps not into that of the host.
   if (!chooses || !step.memory.offload.empty()) check_memory(comm, network, step, data, place);
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows

@@ -50,6 +50,7 @@ class TrainCommand {
     std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
     std::optional<double> largest_overhead = {}, multiplications_per_slab = {};
     MeasuredImplementations convolutions = {};
+    std::optional<WorkPerCopiedByte> work_per_copied_byte = {};
   };
 
   template <class T>
@@ -69,7 +70,8 @@ class TrainCommand {
                             const nn::TrainAndTestSets& data, const model::Machine& machine, const KernelPlace& place,
                             ChosenStep& step) const;
   /// The measured convolutions of the machine for the ranks and threads of this job. Equal on all ranks. Collective.
-  MeasuredImplementations convolutions_of(const comm::Communicator& comm, const model::Machine& machine) const;
+  MeasuredImplementations convolutions_of(const comm::Communicator& comm, const model::Machine& machine,
+                                          KernelPlace place) const;
   /// The implementations of the convolutions of rank 0, and why. Collective; the result is that of rank 0.
   ConvolutionReport report_convolutions(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                         const ChosenStep& step, const nn::TrainAndTestSets& data,

@@ -78,6 +78,11 @@ void add_to(comm::ReplicatedValues& values, const std::string& name, const Measu
   values.add(name + ": times", std::as_bytes(std::span(text)));
 }
 
+void add_to(comm::ReplicatedValues& values, const std::string& name, const std::optional<WorkPerCopiedByte>& work) {
+  const auto& [flops, flops_16_bit, traffic] = work.value_or(WorkPerCopiedByte{-1, -1, -1});
+  values.add(name + ".flops", flops).add(name + ".flops_16_bit", flops_16_bit).add(name + ".traffic", traffic);
+}
+
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {
   values.add(set + "'s image", views::to_string(images.image));
   values.add(set + "'s images", images.size());

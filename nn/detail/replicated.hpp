@@ -1,6 +1,7 @@
 #pragma once
 // The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
@@ -11,6 +12,7 @@
 #include <aloni/nn/plan/work.hpp>
 #include <aloni/nn/strategy.hpp>
 
+#include <optional>
 #include <string>
 
 namespace aloni::nn::detail {
@@ -33,6 +35,8 @@ void add_to(comm::ReplicatedValues& values, const LearningRate& rate);
 void add_to(comm::ReplicatedValues& values, const EarlyStop& stop);
 /// The number of measured problems, and a checksum of all times.
 void add_to(comm::ReplicatedValues& values, const std::string& name, const MeasuredImplementations& measured);
+/// Each number; -1 for no value.
+void add_to(comm::ReplicatedValues& values, const std::string& name, const std::optional<WorkPerCopiedByte>& work);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
 /// Number and fingerprint of the samples, kind and fingerprint of the targets, the normalisation. Throws FileError.

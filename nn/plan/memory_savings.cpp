@@ -48,7 +48,8 @@ Offloading hidden_offloading(const NetworkDescription& network, const NetworkPla
   double hidden = 0;
   for (const PlanNode& node : plan.nodes)
     if (node.phase == StepPhase::forward && node.kind() == NodeKind::kernel)
-      hidden += detail::bytes_copied_beside(cost(plan, node, machine), options.activations);
+      hidden +=
+          detail::bytes_copied_beside(cost(plan, node, machine), options.activations, machine.work_per_copied_byte);
   const auto fits = [&](int number) {
     Index moved = 0;
     for (const PlanBuffer& buffer : planned(number).buffers)

@@ -5,6 +5,7 @@
 #include <aloni/nn/layer_pattern.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 
+#include <cmath>
 #include <cstddef>
 
 namespace aloni::nn {
@@ -27,6 +28,12 @@ void check_offloading(const Offloading& layers, int number, const char* operatio
     }
     next = layer + 1;
   }
+}
+
+void check_work_per_copied_byte(const WorkPerCopiedByte& work, const char* operation, const char* argument) {
+  for (const double number : {work.flops, work.flops_16_bit, work.traffic})
+    if (!(std::isfinite(number) && number > 0))
+      throw InvalidArgument(operation, argument, std::to_string(number), "finite numbers above 0");
 }
 
 std::string offloading_text(const Offloading& layers, const NetworkDescription& network) {

@@ -17,6 +17,7 @@
 // until the kernels behind its last use have taken as long. Buffers of at most two nodes are on their way at once, in
 // each direction: copies that take longer than kernels make kernels wait, and need no more memory. Source: Rhu,
 // Gimelshein, Clemons, Zulfiqar and Keckler, vDNN: Virtualized deep neural networks, 2016, section III.
+#include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 
 #include <string>
@@ -33,6 +34,9 @@ Offloading offloaded_layers(const NetworkDescription& network, const std::string
 
 /// Throws InvalidArgument in the name of `operation` unless the positions ascend and are those of so many layers.
 void check_offloading(const Offloading& layers, int number, const char* operation);
+
+/// Throws InvalidArgument in the name of `operation` unless all numbers are finite and above 0.
+void check_work_per_copied_byte(const WorkPerCopiedByte& work, const char* operation, const char* argument);
 
 /// "conv1 to relu2, conv5"; "none".
 std::string offloading_text(const Offloading& layers, const NetworkDescription& network);

@@ -84,6 +84,10 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
                           std::to_string(costs.multiplications_per_slab), "at least 1");
   }
   costs.convolutions = options.convolutions;
+  if (options.work_per_copied_byte) {
+    check_work_per_copied_byte(*options.work_per_copied_byte, "aloni::nn::Network", "options.work_per_copied_byte");
+    costs.work_per_copied_byte = *options.work_per_copied_byte;
+  }
   return costs;
 }
 
@@ -120,6 +124,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");
   values.add("options.recompute", to_string(o.recompute, description));
   check_offloading(o.offload, static_cast<int>(description.layers.size()), "aloni::nn::Network");
+  add_to(values, "options.work_per_copied_byte", o.work_per_copied_byte);
   values.add("options.offload", offloading_text(o.offload, description));
   values.add("adopted input", input ? text_of(*input) : "none");
   comm::check_equal(comm, "aloni::nn::Network", values);

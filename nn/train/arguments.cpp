@@ -21,7 +21,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
                flip, brightness, contrast, backend, tf32, record, gradients, check_replicas, allow_nonfinite,
                timed_steps, checkpoint, initial_weights, export_weights, memory, bucket_bytes, chunk_bytes,
-               direct_bytes, largest_overhead, multiplications_per_slab, convolutions, sample_results] = options;
+               direct_bytes, largest_overhead, multiplications_per_slab, convolutions, work_per_copied_byte,
+               sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -53,6 +54,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("largest_overhead", largest_overhead.value_or(-1));
   values.add("multiplications_per_slab", multiplications_per_slab.value_or(-1));
   detail::add_to(values, "convolutions", convolutions);
+  detail::add_to(values, "work_per_copied_byte", work_per_copied_byte);
   values.add("sample_results", sample_results);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, text] : data.values()) values.add(name, text);
@@ -105,6 +107,8 @@ void check_arguments(const TrainOptions& o) {
         std::to_string(o.largest_overhead.value_or(0)), "at least 0");
   check(!o.multiplications_per_slab || *o.multiplications_per_slab >= 1, "multiplications_per_slab",
         std::to_string(o.multiplications_per_slab.value_or(0)), "at least 1");
+  if (o.work_per_copied_byte)
+    check_work_per_copied_byte(*o.work_per_copied_byte, "aloni::nn::train", "work_per_copied_byte");
   check(o.sample_results >= 0, "sample_results", std::to_string(o.sample_results), "at least 0 (0: none)");
   const CheckpointOptions& c = o.checkpoint;
   check(c.every_steps >= 0, "checkpoint every_steps", std::to_string(c.every_steps), "at least 0 (0: only the last)");

@@ -96,6 +96,7 @@ NetworkOptions Training<T>::make_network_options() const {
                          .largest_overhead = options_.largest_overhead,
                          .multiplications_per_slab = options_.multiplications_per_slab,
                          .convolutions = options_.convolutions,
+                         .work_per_copied_byte = options_.work_per_copied_byte,
                          .record = options_.record};
   if (options_.memory.empty()) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;

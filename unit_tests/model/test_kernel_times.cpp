@@ -57,6 +57,23 @@ TEST(KernelTimes, RooflineTakesTheLevelThatHoldsTheBytes) {
   EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 8e6), 2, 1), 8e6 / 7.5e9);  // half of the cache is too small
 }
 
+TEST(KernelTimes, ACopiedByteTakesAsLongAsThisWork) {
+  Machine machine = round_machine();
+  machine.processor.bfloat16_flops = 400e9;
+  machine.processor.efficiency[KernelKind::convolution_forward] = 0.5;
+  machine.planning.on_host = false;
+  machine.ranks_per_node = 1;
+  EXPECT_EQ(work_per_copied_byte(machine), WorkPerCopiedByte{}) << "the bandwidth to the host is not known";
+  machine.processor.host_bandwidth = 2e9;
+  const WorkPerCopiedByte work = work_per_copied_byte(machine);
+  EXPECT_DOUBLE_EQ(work.flops, 100e9 * 0.5 / 2e9);
+  EXPECT_DOUBLE_EQ(work.flops_16_bit, 400e9 * 0.5 / 2e9);
+  EXPECT_DOUBLE_EQ(work.traffic, 10e9 / 2e9);
+  EXPECT_EQ(description_of(machine, 1).work_per_copied_byte, work);
+  machine.planning.on_host = true;
+  EXPECT_EQ(work_per_copied_byte(machine), WorkPerCopiedByte{});
+}
+
 TEST(KernelTimes, RanksShareTheMemoryOfTheirNode) {
   const Machine machine = round_machine();
   EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 100e6), 2, 1), 100e6 / 7.5e9);

@@ -74,10 +74,11 @@ TEST(MachineFile, GivesBackEveryFieldExactly) {
   EXPECT_EQ(parse_machine(to_json_text(generic_machine()), "generic"), generic_machine());
 }
 
-TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseOfItsRanks) {
+TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseItDerives) {
   std::vector<std::string> expected, found;
   for (const MachineField& field : fields_of({}))
-    if (field.name != "tuning" && field.name != "convolutions") expected.emplace_back(field.name);
+    if (field.name != "tuning" && field.name != "convolutions" && !field.name.ends_with("per_copied_byte"))
+      expected.emplace_back(field.name);
   const Json json = json_of_machine();
   for (const auto& [name, value] : json["planning"].items()) found.push_back(name);
   EXPECT_EQ(found, expected);

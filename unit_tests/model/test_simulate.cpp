@@ -2,8 +2,12 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/model/communication.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/shipped_machines.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
+#include <aloni/nn/plan/offloading.hpp>
 
 #include <gtest/gtest.h>
 
@@ -151,6 +155,23 @@ TEST(Simulate, CopiesToHostMemoryRunBesideTheKernelsOfADevice) {
   EXPECT_GT(slow.seconds, 20 * kept.seconds);  // both ways
   EXPECT_LT(slow.seconds, 21 * kept.seconds);
   EXPECT_NEAR(slow.exposed_communication, slow.seconds - kept.seconds, 1e-4);
+}
+
+/// Buffers that returned before their layers, with the copies of weights, would need memory and delay the others.
+TEST(Simulate, KernelsHideTheCopiesOfAFastLink) {
+  const Machine machine = find_machine("lassen");
+  const auto net = nn::make_model("mesh1k", {.input = views::Extents{{1, 1, 256, 256, 18}}});
+  const auto layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, 4);
+  SimulationOptions kept, offloading;
+  offloading.step.offload = nn::offloaded_layers(net, "*");
+  const MachineKernels kernels(machine, 1, 1);
+  const double seconds = simulate(net, layers, machine, kernels, kept).seconds;
+  EXPECT_LE(simulate(net, layers, machine, kernels, offloading).seconds, 1.001 * seconds);
+  const auto peak = [&](const nn::StepOptions& step) {
+    const MachineDescription description = description_of(machine, 1);
+    return static_cast<double>(nn::largest_memory(net, layers, description, nn::StepKind::training, step).peak);
+  };
+  EXPECT_LT(peak(offloading.step), 0.75 * peak(kept.step));
 }
 
 TEST(Simulate, SumsOfManyBucketsShareTheLink) {

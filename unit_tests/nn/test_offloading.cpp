@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -166,6 +167,41 @@ TEST(Offloading, CopiesRunBesideKernels) {
   EXPECT_LE(*std::ranges::max_element(on_the_way), 4);
   EXPECT_GT(2 * hidden_away, static_cast<int>(all_copies.size()));
   EXPECT_GT(2 * hidden_back, static_cast<int>(all_copies.size()));
+}
+
+/// Beside the same kernels a fast link needs less time for a buffer: its memory is free earlier, and it returns later.
+TEST(Offloading, FastLinksKeepBuffersInHostMemoryForLonger) {
+  const NetworkDescription net = make_model("resnet18", {});
+  const NetworkPlan layers = plan_network(net, resolve(Strategy::uniform({}), net, 1), 1, 8);
+  const auto kernels_without = [&](double factor, ElementType type) {
+    const MachineDescription machine{.on_host = false, .work_per_copied_byte = {1000 * factor, 8000, 60 * factor}};
+    const StepPlan plan = plan_step(net, layers, 0, StepKind::training, machine,
+                                    {.activations = type, .offload = offloaded_layers(net, "*")});
+    EXPECT_FALSE(verify(layers, {{plan}}));
+    int kernels = 0;
+    for (const auto& [b, copies] : copies_by_buffer(plan)) {
+      const NodeRange unused = plan.buffers[static_cast<std::size_t>(b)].unused.front();
+      kernels += kernels_between(plan, unused.first - 1, unused.last + 1);
+    }
+    return kernels;
+  };
+  const int fast = kernels_without(0.1, ElementType::float32), usual = kernels_without(1, ElementType::float32);
+  EXPECT_GT(fast, usual);
+  EXPECT_GE(usual, kernels_without(10, ElementType::float32));
+  EXPECT_GT(kernels_without(0.1, ElementType::bfloat16), kernels_without(10, ElementType::bfloat16)) << "traffic";
+}
+
+TEST(Offloading, RefusesWorkThatIsNoNumber) {
+  for (const WorkPerCopiedByte wrong : {WorkPerCopiedByte{.flops = 0}, WorkPerCopiedByte{.flops_16_bit = -1},
+                                        WorkPerCopiedByte{.traffic = std::numeric_limits<double>::infinity()}}) {
+    try {
+      check_work_per_copied_byte(wrong, "aloni::test", "work");
+      FAIL();
+    } catch (const InvalidArgument& e) {
+      EXPECT_THAT(e.what(), testing::HasSubstr("finite numbers above 0"));
+    }
+  }
+  EXPECT_NO_THROW(check_work_per_copied_byte({}, "aloni::test", "work"));
 }
 
 /// Without a loss between both passes the activations that are used last would return at once.

@@ -224,6 +224,8 @@ std::vector<Change> changes_of_options() {
       {Call::train, "largest_overhead", [](Arguments& a, Dice&) { a.options.largest_overhead = 0.5; }},
       {Call::train, "multiplications_per_slab", [](Arguments& a, Dice&) { a.options.multiplications_per_slab = 5; }},
       {Call::train, "convolutions: problems", [](Arguments& a, Dice&) { a.options.convolutions = measured(); }},
+      {Call::train, "work_per_copied_byte.flops",
+       [](Arguments& a, Dice&) { a.options.work_per_copied_byte = WorkPerCopiedByte{}; }},
       {Call::train, "memory.limit", [](Arguments& a, Dice&) { a.options.memory.limit = Index{1} << 40; }},
       {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},
       {Call::network, "samples", [](Arguments& a, Dice& dice) { a.samples += dice(1, 9); }},
@@ -252,6 +254,8 @@ std::vector<Change> changes_of_options() {
        [](Arguments& a, Dice&) { a.network_options.multiplications_per_slab = 5; }},
       {Call::network, "options.convolutions: problems",
        [](Arguments& a, Dice&) { a.network_options.convolutions = measured(); }},
+      {Call::network, "options.work_per_copied_byte.flops",
+       [](Arguments& a, Dice&) { a.network_options.work_per_copied_byte = WorkPerCopiedByte{}; }},
       {Call::network, "options.largest_overhead",
        [](Arguments& a, Dice& dice) { a.network_options.largest_overhead = 0.125 * static_cast<double>(dice(1, 9)); }},
   };

@@ -73,7 +73,8 @@ class OffloadPlanner {
     for (const PlanNode& n : plan_.nodes) {
       double time = 0;
       if (n.kind() == NodeKind::kernel)
-        time = bytes_copied_beside(cost(plan_, n, builder_.machine()), builder_.activations());
+        time = bytes_copied_beside(cost(plan_, n, builder_.machine()), builder_.activations(),
+                                   builder_.machine().work_per_copied_byte);
       times_.push_back(times_.back() + time);
     }
   }
@@ -193,11 +194,20 @@ class OffloadPlanner {
     const auto k = static_cast<Index>(number);
     return {gates_, {{0, 0, 0, 0, k}, {1, 1, 1, 1, k + 1}}};
   }
-  /// The last kernel before the return opens the gate. Without it a buffer would return as early as its memory allows,
-  /// where the step waits for other ranks.
+  /// Whether a kernel has its place in the order of the layers. Copies of weights need parameters alone, and run early.
+  bool follows_from_activations(const PlanNode& n) const {
+    const auto is_of_samples = [&](const PlanRegion& r) {
+      const BufferRole role = plan_.buffers[static_cast<std::size_t>(plan_.root(r.buffer))].role;
+      return role == BufferRole::activation || role == BufferRole::gradient || role == BufferRole::ghosts;
+    };
+    return n.kind() == NodeKind::kernel &&
+           (std::ranges::any_of(n.reads, is_of_samples) || std::ranges::any_of(n.writes, is_of_samples));
+  }
+  /// The last such kernel before the return opens the gate. Without it a buffer would return as early as its memory
+  /// allows, where the step waits for other ranks.
   void open(const PlanRegion& gate, int returns) {
     for (int n = returns - 1; n >= 0; --n) {
-      if (node(n).kind() != NodeKind::kernel) continue;
+      if (!follows_from_activations(node(n))) continue;
       node(n).writes.push_back(gate);
       return;
     }
@@ -231,11 +241,9 @@ class OffloadPlanner {
 
 }  // namespace
 
-double bytes_copied_beside(const NodeCost& kernel, ElementType activations) {
-  const double flops_per_byte = is_16_bit(activations) ? 8000 : 1000;
-  constexpr double traffic_per_byte = 60;
-  return std::max(kernel.flops / flops_per_byte,
-                  static_cast<double>(kernel.bytes_read + kernel.bytes_written) / traffic_per_byte);
+double bytes_copied_beside(const NodeCost& kernel, ElementType activations, const WorkPerCopiedByte& work) {
+  return std::max(kernel.flops / (is_16_bit(activations) ? work.flops_16_bit : work.flops),
+                  static_cast<double>(kernel.bytes_read + kernel.bytes_written) / work.traffic);
 }
 
 void add_offloading(PlanBuilder& builder, const Offloading& layers) {

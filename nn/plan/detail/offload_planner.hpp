@@ -6,15 +6,15 @@
 // return before their place is free stay: copies of them would save nothing.
 //
 // Ranks may have different copies: their nodes are kernels, which no other rank awaits.
+#include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
 #include <aloni/nn/plan/offloading.hpp>
 
 namespace aloni::nn::detail {
 
-/// Bytes that cross the link to the host while a kernel of this cost runs. An estimate for a device of 50 Tflop/s in
-/// float, 400 in 16 bits, 3 TB/s in its memory, and 50 GB/s to the host: an H100 with PCI Express 5.0.
-double bytes_copied_beside(const NodeCost& kernel, ElementType activations);
+/// Bytes that cross the link to the host while a kernel of this cost runs, by `work`.
+double bytes_copied_beside(const NodeCost& kernel, ElementType activations, const WorkPerCopiedByte& work);
 
 /// @pre the plan has its marks of mark_reads_beyond(), and no lifetimes yet
 void add_offloading(PlanBuilder& builder, const Offloading& layers);
