@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/data/host_batch.hpp>
 #include <aloni/nn/detail/replicated.hpp>
+#include <aloni/nn/plan/offloading.hpp>
 
 #include <cmath>
 

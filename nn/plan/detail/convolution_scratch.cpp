@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/detail/convolution_scratch.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
