@@ -157,7 +157,7 @@ template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                          InArray<double, Exec> mean, InArray<double, Exec> inv_std,
                          InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx,
-                         InArray<parameter_type_t<T>, Exec> beta_of_relu) {
+                         InArray<parameter_type_t<T>, Exec> beta_of_relu, InTensor<T, Exec> summand) {
   constexpr auto operation = "aloni::nn::local::batch_norm_backward";
   const detail::Rows rows = detail::rows_of(dx);
   detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
@@ -170,12 +170,16 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
   using Real = parameter_type_t<T>;
   const detail::ChannelArrays<T, Exec> channels{mean,         inv_std, gamma,
                                                 beta_of_relu, sums,    1 / static_cast<double>(count)};
-  constexpr auto label = "aloni::nn::batch_norm_backward";
+  const bool adds = summand.data() != nullptr && summand.size() > 0;
+  if (adds) detail::check_same_extents(operation, "summand", summand, dx);
+  const auto run = [&]<class Function>(const Function&) {
+    detail::for_each_normalised<Function, T, Exec>(exec, "aloni::nn::batch_norm_backward", channels, x, dy, dx,
+                                                   summand);
+  };
   if (beta_of_relu.extent(0) == 0)
-    return detail::for_each_normalised<detail::BatchNormGradient<Real, false>, T, Exec>(exec, label, channels, x, dy,
-                                                                                        dx);
+    return adds ? run(detail::BatchNormGradient<Real, false, true>()) : run(detail::BatchNormGradient<Real, false>());
   detail::check_extent(operation, "beta", beta_of_relu, rows.channels);
-  detail::for_each_normalised<detail::BatchNormGradient<Real, true>, T, Exec>(exec, label, channels, x, dy, dx);
+  adds ? run(detail::BatchNormGradient<Real, true, true>()) : run(detail::BatchNormGradient<Real, true>());
 }
 
 #define INSTANTIATE(Exec)                                                                                       \
@@ -192,15 +196,16 @@ ALONI_INSTANTIATE_SPACES(INSTANTIATE)
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE
 
-#define INSTANTIATE(T, Exec)                                                                                  \
-  template class BatchNormReduction<T, Exec>;                                                                 \
-  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,            \
-                                            InArray<double, Exec>, InArray<parameter_type_t<T>, Exec>,        \
-                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>, bool,        \
-                                            InTensor<T, Exec>);                                               \
-  template void batch_norm_backward<T, Exec>(                                                                 \
-      const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>, InArray<double, Exec>, \
-      InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>, InArray<parameter_type_t<T>, Exec>);
+#define INSTANTIATE(T, Exec)                                                                            \
+  template class BatchNormReduction<T, Exec>;                                                           \
+  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,      \
+                                            InArray<double, Exec>, InArray<parameter_type_t<T>, Exec>,  \
+                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>, bool,  \
+                                            InTensor<T, Exec>);                                         \
+  template void batch_norm_backward<T, Exec>(const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>,  \
+                                             InArray<double, Exec>, InArray<double, Exec>,              \
+                                             InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, \
+                                             Tensor<T, Exec>, InArray<parameter_type_t<T>, Exec>, InTensor<T, Exec>);
 ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -105,7 +105,7 @@ double flops(const NormalisationWork& w) {
     case NormalisationStage::backward:
       break;
   }
-  return (gradient + sign + (finds_own_sums ? gradient_sums : 0)) * n;
+  return (gradient + sign + sum + (finds_own_sums ? gradient_sums : 0)) * n;
 }
 
 double flops(const GlobalAverageWork& w) {

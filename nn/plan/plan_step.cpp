@@ -119,7 +119,8 @@ class StepPlanner {
     BufferId contribution = no_buffer;  ///< summand of the producer's dy, if that has several readers
     bool contributes_first = false;     ///< first in the order of the backward pass: overwrites dy
     bool waits = false;                 ///< contributes_first, but is added behind the other summand
-    const Edge* waiting = nullptr;      ///< dx is the producer's dy, to which this edge's summand is then added
+    /// dx is the producer's dy, and this edge's summand is then added to it, or by the layer itself (adds_gradients()).
+    const Edge* waiting = nullptr;
   };
   struct Node {
     std::vector<Edge> inputs;
@@ -488,10 +489,11 @@ class StepPlanner {
 
   /// The backward pass visits layers from the last to the first, and the inputs of each layer in order. The first
   /// summand of a gradient is copied to it. If there are two, the second one is written there instead where it can, and
-  /// the first one waits. A part of a concatenation does not wait: the other parts would keep their memory too.
+  /// the first one waits. A part of a concatenation waits only for a layer that adds it to dx in one kernel: until then
+  /// the other parts would keep their memory too.
   void order_contributions() {
     std::vector<Edge*> first(nodes_.size() + 1, nullptr);
-    std::vector<bool> may_wait(nodes_.size() + 1, false);
+    std::vector<bool> is_part(nodes_.size() + 1, false);  // the first one is a part of a concatenation
     for (int i = size() - 1; i >= 0; --i) {
       for (Edge& edge : node(i).inputs) {
         const int source = edge.plan.source;
@@ -499,14 +501,18 @@ class StepPlanner {
         edge.contributes_first = !first[s];
         if (edge.contributes_first) {
           first[s] = &edge;
-          may_wait[s] = !concatenates(i) && layers_.readers_of(source).size() == 2;
-        } else if (may_wait[s] && wants_gradient(source) && writes_dy_of_source(i, edge.plan)) {
+          is_part[s] = concatenates(i);
+        } else if (layers_.readers_of(source).size() == 2 && (!is_part[s] || adds_gradients(i)) &&
+                   wants_gradient(source) && writes_dy_of_source(i, edge.plan)) {
           first[s]->waits = true;
           edge.waiting = first[s];
         }
       }
     }
   }
+
+  /// Whether the layer adds another summand of its input's gradient to dx, in the kernel that computes dx.
+  bool adds_gradients(int i) const { return std::holds_alternative<BatchNorm>(operation(i)); }
 
   void make_planner(int i) {
     Node& n = node(i);
@@ -536,6 +542,8 @@ class StepPlanner {
       b.x.push_back(edge.x);
       b.dx.push_back(edge.dx);
     }
+    if (const Edge* const waiting = n.inputs[0].waiting; waiting && adds_gradients(i))
+      b.gradient_summand = contribution_of(*waiting);
     b.holds_relu = rectifier_of(i) >= 0;
     if (const int sum = sum_of(i); sum >= 0) {
       const auto& inputs = node(sum).inputs;
@@ -673,7 +681,7 @@ class StepPlanner {
         builder_.transfer("dx", *edge.back, {folded}, {builder_.owned(edge.result)});
       }
       if (edge.contribution != no_buffer && !edge.waits) add_contribution(edge);
-      if (edge.waiting) add_contribution(*edge.waiting);
+      if (edge.waiting && !adds_gradients(i)) add_contribution(*edge.waiting);
     }
   }
 
@@ -700,13 +708,17 @@ class StepPlanner {
     return shift_channels(in.distribution.owned(rank()), in.channel_offset);
   }
 
+  /// The summand of the producer's dy. Of a concatenation: a part of its dy.
+  PlanRegion contribution_of(const Edge& edge) {
+    const Box own = builder_[gradient_of(edge.plan.source)].owned;
+    return {edge.contribution, edge.back ? own : shift_channels(own, edge.plan.channel_offset)};
+  }
   /// Copies the first summand to the producer's dy, or adds another one, also the first one that has waited.
   void add_contribution(const Edge& edge) {
     const BufferId target = gradient_of(edge.plan.source);
     const Box own = builder_[target].owned;
     if (own.empty()) return;
-    // Of a concatenation: a part of its dy.
-    const PlanRegion summand{edge.contribution, edge.back ? own : shift_channels(own, edge.plan.channel_offset)};
+    const PlanRegion summand = contribution_of(edge);
     if (edge.contributes_first && !edge.waits) {
       builder_.add("first summand",
                    PointwiseWork{PointwiseFunction::copy, {{summand.buffer, summand.box}}, {target, own}}, {summand},

@@ -146,7 +146,10 @@ struct NormalisationWork {
   bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
   views::Box region = {};  ///< of x, y, dx and dy
   BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
-  BufferId summand = no_buffer;  ///< batch normalisation, forward: y is the sum (Add) that follows, of this and itself
+  /// Batch normalisation, forward: y is the sum (Add) that follows, of this and itself. Backward: the gradient of x by
+  /// its other reader, to which dx is added. `summand_region`: the part of it, in its own indices.
+  BufferId summand = no_buffer;
+  views::Box summand_region = {};
   BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
   BufferId sums = no_buffer;        ///< that the stage writes or reads
   BufferId squares = no_buffer;     ///< that the stage `squares` writes

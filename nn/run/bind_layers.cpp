@@ -166,14 +166,15 @@ template <class T, class Exec>
 template <class Views>
 Views Binder<T, Exec>::views_of(const StepPlan& plan, const NormalisationWork& work) {
   Views v;
-  const auto tensor = [&](BufferId b) {
-    return b == no_buffer ? View{} : memory_.template view<T>(plan, b, work.region);
+  const auto part = [&](BufferId b, const Box& region) {
+    return b == no_buffer ? View{} : memory_.template view<T>(plan, b, region);
   };
+  const auto tensor = [&](BufferId b) { return part(b, work.region); };
   v.x = tensor(work.x);
   v.y = tensor(work.y);
   v.dx = tensor(work.dx);
   v.dy = tensor(work.dy);
-  v.summand = tensor(work.summand);
+  v.summand = part(work.summand, work.summand_region);
   v.counts = work.counts;
   const Normalisation& n = normalisation(plan, work);
   v.gamma = work.gamma == no_buffer ? n.ones : channels(plan, work.gamma, work.region);
@@ -249,7 +250,8 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
       break;
   }
   return [v, count, relu](const Exec& exec) {
-    local::batch_norm_backward<T, Exec>(exec, count, v.x, v.dy, v.mean, v.inv_std, v.gamma, v.sums, v.dx, relu.beta);
+    local::batch_norm_backward<T, Exec>(exec, count, v.x, v.dy, v.mean, v.inv_std, v.gamma, v.sums, v.dx, relu.beta,
+                                        v.summand);
   };
 }
 

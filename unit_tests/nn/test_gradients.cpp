@@ -238,6 +238,23 @@ TEST(Gradients, OfTensorsWithSeveralReadersMatchFiniteDifferences) {
   check_all_grids(net);
 }
 
+// Normalisations whose input has another reader add its gradient to theirs: of a concatenation, and of a sum.
+TEST(Gradients, OfDenseBlocksMatchFiniteDifferences) {
+  const Operation norm = BatchNorm{StatisticsScope::all, 0.1, 1e-3};
+  auto net = single(Convolution{4, square_window(2, 3, 1, 1)});
+  net.layers.push_back({"norm1", norm, {"layer"}});
+  net.layers.push_back({"relu1", Relu{}, {"norm1"}});
+  net.layers.push_back({"conv1", Convolution{3, square_window(2, 3, 1, 1)}, {"relu1"}});
+  net.layers.push_back({"join1", Concatenate{}, {"conv1", "layer"}});
+  net.layers.push_back({"norm2", norm, {"join1"}});
+  net.layers.push_back({"conv2", Convolution{2, square_window(2, 1, 1, 0)}, {"norm2"}});
+  net.layers.push_back({"join2", Concatenate{}, {"join1", "conv2"}});
+  net.layers.push_back({"norm3", norm, {"join2"}});
+  net.layers.push_back({"conv3", Convolution{9, square_window(2, 1, 1, 0)}, {"norm3"}});
+  net.layers.push_back({"sum", Add{}, {"join2", "conv3"}});
+  check_all_grids(net);
+}
+
 /// The gradients of a whole step, including the loss.
 void expect_loss_gradients(const NetworkDescription& net, Index samples) {
   const auto comm = aloni::test::make_communicator();

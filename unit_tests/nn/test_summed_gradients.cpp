@@ -7,7 +7,7 @@
 #include <aloni/nn/plan/verify.hpp>
 #include <aloni/nn/strategy.hpp>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <string>
@@ -16,6 +16,8 @@
 
 namespace aloni::nn {
 namespace test_summed_gradients {
+
+using views::Dim;
 
 /// The plan of rank 0 of a training step. Those of all ranks are right.
 StepPlan plan_of(const NetworkDescription& net, const std::string& split, int ranks) {
@@ -168,6 +170,83 @@ TEST(SummedGradients, TheFirstOfTwoSummandsWaits) {
       plan_of(net_of({conv("a", "input"), conv("c", "a"), conv("d", "a"), {"sum", Add{}, {"a", "c", "d"}}}), "n1", 1);
   EXPECT_EQ(backward(three, PointwiseFunction::copy), (Labels{"backward flatten", "backward sum: first summand"}));
   EXPECT_EQ(backward(three, PointwiseFunction::add), (Labels{"backward d: summand", "backward c: summand"}));
+}
+
+/// A batch normalisation adds the gradient by the other reader of its input in the kernel that computes dx. For a
+/// concatenation it reads that part of its gradient.
+TEST(SummedGradients, OfDenseBlocksAreAddedByNormalisations) {
+  const NetworkDescription net = make_model("densenet121", {.input = views::make_extents(1, {32, 32}, 3)});
+  for (const auto& [split, ranks] : {std::pair{"n1", 1}, {"n2", 2}, {"h2w2", 4}}) {
+    const StepPlan plan = plan_of(net, split, ranks);
+    const auto adds = [](const PlanNode& n) {
+      const auto* norm = std::get_if<NormalisationWork>(&n.work);
+      return norm && norm->stage == NormalisationStage::backward && norm->summand != no_buffer;
+    };
+    EXPECT_EQ(std::ranges::count_if(plan.nodes, adds), 6 + 12 + 24 + 16) << split;
+    EXPECT_TRUE(backward(plan, PointwiseFunction::copy).empty()) << split;
+    EXPECT_TRUE(backward(plan, PointwiseFunction::add).empty()) << split;
+  }
+}
+
+// Where the other reader has another distribution, its gradient arrives in a buffer of its own.
+TEST(SummedGradients, OfAnotherDistributionAreAddedByNormalisations) {
+  const NetworkDescription net = net_of({conv("a", "input"),
+                                         {"norm", BatchNorm{}, {"a"}},
+                                         conv("b", "norm"),
+                                         {"relu", LeakyRelu{}, {"a"}},
+                                         {"join", Concatenate{}, {"b", "relu"}}});
+  Strategy strategy = Strategy::uniform(LayerSplit::parse("h2"));
+  strategy.rules.insert(strategy.rules.begin(), {.pattern = "relu", .split = LayerSplit::parse("n2")});
+  const NetworkPlan layers = plan_network(net, resolve(strategy, net, 2), 2, 4);
+  std::vector<StepPlan> plans;
+  for (int r = 0; r < 2; ++r)
+    plans.push_back(plan_step(net, layers, r, StepKind::training, machine_of_nodes(2, 1), {}));
+  const auto fault = verify(layers, plans);
+  EXPECT_FALSE(fault) << fault->what;
+  for (const PlanNode& n : plans[0].nodes) {
+    const auto* norm = std::get_if<NormalisationWork>(&n.work);
+    if (!norm || norm->stage != NormalisationStage::backward) continue;
+    ASSERT_NE(norm->summand, no_buffer);
+    EXPECT_EQ(plans[0].buffers[static_cast<std::size_t>(norm->summand)].name, "relu_contribution");
+    EXPECT_EQ(norm->summand_region, norm->region);
+  }
+}
+
+TEST(SummedGradients, WrongSumsOfNormalisationsAreRefused) {
+  const NetworkDescription net = net_of(
+      {conv("a", "input"), {"norm", BatchNorm{}, {"a"}}, conv("b", "norm"), {"join", Concatenate{}, {"b", "a"}}});
+  const NetworkPlan layers = plan_network(net, resolve(Strategy::uniform({}), net, 1), 1, 4);
+  /// The words of the refusal of a changed plan.
+  const auto refusal = [&](const auto& change) {
+    std::vector<StepPlan> plans{plan_step(net, layers, 0, StepKind::training, machine_of_nodes(1, 1), {})};
+    EXPECT_FALSE(verify(layers, plans));
+    int changed = 0;
+    for (PlanNode& n : plans[0].nodes) {
+      auto* const norm = std::get_if<NormalisationWork>(&n.work);
+      if (!norm || norm->stage != NormalisationStage::backward) continue;
+      EXPECT_EQ(norm->summand_region.lower(Dim::channel), 4) << "behind the channels of b";
+      change(n, *norm);
+      ++changed;
+    }
+    EXPECT_EQ(changed, 1);
+    const auto fault = verify(layers, plans);
+    return fault ? fault->what : std::string("none");
+  };
+  const auto is_summand = [](const NormalisationWork& norm) {
+    return [b = norm.summand](const PlanRegion& r) { return r.buffer == b; };
+  };
+  EXPECT_THAT(refusal([](PlanNode&, NormalisationWork& w) { w.summand = no_buffer; }),
+              testing::HasSubstr("does not add the gradient that it reads"));
+  EXPECT_THAT(refusal([&](PlanNode& n, NormalisationWork& w) {
+                std::erase_if(n.reads, is_summand(w));
+                w.summand = no_buffer;
+              }),
+              testing::HasSubstr("no node reads"));
+  EXPECT_THAT(refusal([&](PlanNode& n, NormalisationWork& w) {
+                w.summand_region = shift_channels(w.summand_region, -4);
+                std::ranges::find_if(n.reads, is_summand(w))->box = w.summand_region;
+              }),
+              testing::HasSubstr(" of a gradient instead of "));
 }
 
 }  // namespace test_summed_gradients

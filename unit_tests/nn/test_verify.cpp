@@ -556,7 +556,7 @@ std::map<std::string, Change> faults() {
       drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::layer_gradient; });
   all["a sum is dropped"] = drop<PointwiseWork>([](const auto& w) { return w.function == PointwiseFunction::add; });
   all["a normalisation forgets the sum behind it"] = change<NormalisationWork>([](NormalisationWork& w, Dice&) {
-    if (w.summand == no_buffer || w.region.empty()) return false;
+    if (w.summand == no_buffer || w.region.empty() || w.stage != NormalisationStage::forward) return false;
     w.summand = no_buffer;
     w.sum_relu = false;
     return true;

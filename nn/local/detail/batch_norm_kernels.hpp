@@ -68,12 +68,13 @@ struct ChannelBlock {
   }
 };
 
-// Functions of an element of x, and of one of another tensor if `reads_other`.
+// Functions of an element of x, and of one of another tensor if `reads_other`. If `adds`, an element of a summand is
+// added to the result.
 
 /// y from x.
 template <class Real, bool relu>
 struct BatchNormValue {
-  static constexpr bool reads_other = false;
+  static constexpr bool reads_other = false, adds = false;
   KOKKOS_FUNCTION static Real of(Real x, Real, const ChannelConstants<Real>& k) {
     const Real y = k.y(x);
     return relu && y < 0 ? Real(0) : y;  // a NaN stays
@@ -82,23 +83,23 @@ struct BatchNormValue {
 /// y from x and the summand.
 template <class Real, bool relu>
 struct BatchNormSum {
-  static constexpr bool reads_other = true;
+  static constexpr bool reads_other = true, adds = false;
   KOKKOS_FUNCTION static Real of(Real x, Real summand, const ChannelConstants<Real>& k) {
     const Real y = k.y(x) + summand;
     return relu && y < 0 ? Real(0) : y;  // a NaN stays
   }
 };
-/// dx from x and dy.
-template <class Real, bool relu>
+/// dx from x and dy; with `sum` the gradient of x by other layers is added.
+template <class Real, bool relu, bool sum = false>
 struct BatchNormGradient {
-  static constexpr bool reads_other = true;
+  static constexpr bool reads_other = true, adds = sum;
   KOKKOS_FUNCTION static Real of(Real x, Real dy, const ChannelConstants<Real>& k) {
     const Real g = relu && !(k.y(x) > 0) ? Real(0) : dy;
     return k.scale * (g - k.mean_dy - k.normal(x) * k.mean_dot);
   }
 };
 
-/// Computes each element of `result`, which may be x or the other tensor.
+/// Computes each element of `result`, which may be one of the others.
 template <class T, class Exec, class Function>
 struct EachNormalised {
   using Real = parameter_type_t<T>;
@@ -107,6 +108,7 @@ struct EachNormalised {
   ChannelArrays<T, Exec> channels;
   Tensor<const T, Exec> x, other;
   Tensor<T, Exec> result;
+  Tensor<const T, Exec> summand = {};
   Index rows_per_index = 1;
 
   /// On a host, one index is a block of rows.
@@ -117,15 +119,16 @@ struct EachNormalised {
   // On a device, as device_loops.hpp says.
   using Element = T;
   using Constants = ChannelConstants<Real>;
-  static constexpr int tensors = Function::reads_other ? 2 : 1;
+  static constexpr int tensors = 1 + (Function::reads_other ? 1 : 0) + (Function::adds ? 1 : 0);
   template <int N>
   struct Values {
-    Pack<T, N> x, other;
+    Pack<T, N> x, other, summand;
   };
   template <int N>
   bool has_packs() const {
     return detail::has_packs<N>(x) && detail::has_packs<N>(result) &&
-           (!Function::reads_other || detail::has_packs<N>(other));
+           (!Function::reads_other || detail::has_packs<N>(other)) &&
+           (!Function::adds || detail::has_packs<N>(summand));
   }
   KOKKOS_FUNCTION Constants constants(Index c) const { return Constants::of(channels, c); }
   template <int N>
@@ -133,6 +136,7 @@ struct EachNormalised {
     Values<N> v;
     v.x = read_pack<N>(x, p, c);
     if constexpr (Function::reads_other) v.other = read_pack<N>(other, p, c);
+    if constexpr (Function::adds) v.summand = read_pack<N>(summand, p, c);
     return v;
   }
   template <int N>
@@ -141,7 +145,9 @@ struct EachNormalised {
     for (int j = 0; j < N; ++j) {
       Real g = 0;
       if constexpr (Function::reads_other) g = static_cast<Real>(v.other.value[j]);
-      results.value[j] = static_cast<T>(Function::of(static_cast<Real>(v.x.value[j]), g, k[j]));
+      Real value = Function::of(static_cast<Real>(v.x.value[j]), g, k[j]);
+      if constexpr (Function::adds) value += static_cast<Real>(v.summand.value[j]);
+      results.value[j] = static_cast<T>(value);
     }
     store_pack(&result(p.n, p.d, p.h, p.w, c), results);
   }
@@ -157,11 +163,14 @@ struct EachNormalised {
         for (Index w = 0; w < rows.width; ++w) {
           const T* const from = &x(n, d, h, w, first);
           const T* const second = Function::reads_other ? &other(n, d, h, w, first) : nullptr;
+          const T* const third = Function::adds ? &summand(n, d, h, w, first) : nullptr;
           T* const to = &result(n, d, h, w, first);
-          if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_other || other.stride(4) == 1))
-            run_pixel(block, count, from, 1, second, 1, to, 1);
+          if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_other || other.stride(4) == 1) &&
+              (!Function::adds || summand.stride(4) == 1))
+            run_pixel(block, count, from, 1, second, 1, third, 1, to, 1);
           else
-            run_pixel(block, count, from, x.stride(4), second, other.stride(4), to, result.stride(4));
+            run_pixel(block, count, from, x.stride(4), second, other.stride(4), third, summand.stride(4), to,
+                      result.stride(4));
         }
       }
     }
@@ -169,22 +178,25 @@ struct EachNormalised {
 
   template <class Stride>
   static void run_pixel(const ChannelBlock<Real>& block, Index count, const T* x, Stride x_stride, const T* other,
-                        Stride other_stride, T* to, Stride stride) {
+                        Stride other_stride, const T* summand, Stride summand_stride, T* to, Stride stride) {
 #pragma GCC ivdep
     for (Index c = 0; c < count; ++c) {
       Real g = 0;
       if constexpr (Function::reads_other) g = static_cast<Real>(other[c * other_stride]);
-      to[c * stride] = static_cast<T>(Function::of(static_cast<Real>(x[c * x_stride]), g, block[c]));
+      Real value = Function::of(static_cast<Real>(x[c * x_stride]), g, block[c]);
+      if constexpr (Function::adds) value += static_cast<Real>(summand[c * summand_stride]);
+      to[c * stride] = static_cast<T>(value);
     }
   }
 };
 
 template <class Function, class T, class Exec>
 void for_each_normalised(const Exec& exec, const char* label, const ChannelArrays<T, Exec>& channels,
-                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& other, const Tensor<T, Exec>& result) {
+                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& other, const Tensor<T, Exec>& result,
+                         const InTensor<T, Exec>& summand = {}) {
   const Rows rows = rows_of(result);
   if (rows.elements() == 0) return;
-  EachNormalised<T, Exec, Function> kernel{rows, channels, x, other, result};
+  EachNormalised<T, Exec, Function> kernel{rows, channels, x, other, result, summand};
   if constexpr (runs_on_host<Exec>) {
     constexpr Index elements_per_index = 1 << 14;
     kernel.rows_per_index = std::max<Index>(elements_per_index / (rows.width * rows.channels), 1);

@@ -292,7 +292,10 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   PlanBuilder::Regions writes{{buffers_.y, work.region}, all(statistics_)};
   work.summand = buffers_.summand;
   work.sum_relu = buffers_.holds_sum_relu;
-  if (work.summand != no_buffer) reads.push_back({work.summand, work.region});
+  if (work.summand != no_buffer) {
+    work.summand_region = work.region;
+    reads.push_back({work.summand, work.region});
+  }
   if (trains) {
     reads.push_back(all(sums_));
     reads.push_back(all(statistics_));
@@ -319,6 +322,11 @@ void LayerPlanner::add_batch_norm_backward(const std::function<void()>& beside_s
   work.stage = NormalisationStage::backward;
   reads = {owned(x()), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)};
   if (work.relu) reads.push_back(all(work.beta));
+  if (const PlanRegion& summand = buffers_.gradient_summand; summand.buffer != no_buffer) {
+    work.summand = summand.buffer;
+    work.summand_region = summand.box;
+    reads.push_back(summand);
+  }
   builder_.add("data", work, std::move(reads), {owned(dx())});
 }
 

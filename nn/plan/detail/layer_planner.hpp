@@ -17,7 +17,9 @@ struct LayerBuffers {
   std::vector<BufferId> parameters = {}, gradients = {};  ///< in the order of parameters_of()
   BufferId summand = no_buffer;  ///< y is the sum that follows the batch normalisation, of its output and this buffer
   bool holds_sum_relu = false;   ///< y is that of the ReLU behind this sum
-  bool holds_relu = false;       ///< y and dy are those of the ReLU that follows, which the layer computes too
+  /// Batch normalisation: the gradient of x by its other reader, which is added to dx. Its buffer is no_buffer: none.
+  PlanRegion gradient_summand = {};
+  bool holds_relu = false;  ///< y and dy are those of the ReLU that follows, which the layer computes too
 };
 
 class LayerPlanner {

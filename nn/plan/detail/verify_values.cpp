@@ -215,9 +215,14 @@ class Values : History {
   /// those of which its layer reads the outputs, and behind these the sums (Add) that have the same dy.
   std::vector<int> layers_of_gradient(const PlanNode& reader, BufferId dy) const {
     std::vector<int> found{layer_of_dy(reader)};
-    if (is_sum_of_gradients(reader))
+    if (is_sum_of_gradients(reader, dy))
       for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(reader.layer)].inputs)
         found.push_back(input.source);
+    // A part of the gradient of a concatenation is that of the concatenated tensor.
+    const auto* norm = std::get_if<NormalisationWork>(&reader.work);
+    if (norm && is_sum_of_gradients(reader, dy))
+      for (const int other : layers_.readers_of(found.back()))
+        if (concatenates(other) && plan_.gradients[static_cast<std::size_t>(other)] == dy) found.push_back(other);
     for (std::size_t k = 0; k < found.size(); ++k) {
       for (const int sum : layers_.readers_of(found[k])) {
         const bool has_same = passes_gradient_on(sum) && plan_.gradients[static_cast<std::size_t>(sum)] == dy;
@@ -281,9 +286,16 @@ class Values : History {
     }
   }
 
-  static bool is_sum_of_gradients(const PlanNode& n) {
+  /// Whether the node adds a summand in the buffer dy to the gradient of an input of its layer.
+  bool is_sum_of_gradients(const PlanNode& n, BufferId dy) const {
     const auto* work = std::get_if<PointwiseWork>(&n.work);
-    return work && work->function == PointwiseFunction::add;
+    const auto* norm = std::get_if<NormalisationWork>(&n.work);
+    const bool adds_in_kernel = norm && norm->stage == NormalisationStage::backward && norm->summand != no_buffer &&
+                                plan_.root(norm->summand) == dy;
+    return adds_in_kernel || (work && work->function == PointwiseFunction::add);
+  }
+  bool concatenates(int layer) const {
+    return layers_.layers[static_cast<std::size_t>(layer)].inputs.back().channel_offset > 0;
   }
   /// Whether the node computes the output of the layer: it belongs to the layer, or the layer has no node of its own.
   bool computes(const PlanNode& writer, int layer) const {
@@ -306,7 +318,7 @@ class Values : History {
   /// Whether the node also computes the sum that follows its normalisation.
   static bool holds_sum(const PlanNode& n) {
     const auto* norm = std::get_if<NormalisationWork>(&n.work);
-    return norm && norm->summand != no_buffer;
+    return norm && norm->stage == NormalisationStage::forward && norm->summand != no_buffer;
   }
   static bool holds_relu(const PlanNode& n) {
     const auto* norm = std::get_if<NormalisationWork>(&n.work);
@@ -356,8 +368,10 @@ class Values : History {
     };
     const auto passes_on = [&](const PlanNode& n) {
       const auto* work = std::get_if<PointwiseWork>(&n.work);
-      return work && (work->function == PointwiseFunction::copy || work->function == PointwiseFunction::add) &&
-             n.phase == StepPhase::backward && n.repeats < 0 && touches(n.reads, dy) && touches(n.writes, to);
+      const bool copies = work && work->function == PointwiseFunction::copy;
+      const bool adds = is_sum_of_gradients(n, dy);
+      return (copies || adds) && n.phase == StepPhase::backward && n.repeats < 0 && touches(n.reads, dy) &&
+             touches(n.writes, to);
     };
     const auto reads_as_own = [&](const PlanNode& n) {
       return n.phase == StepPhase::backward && layer_of_dy(n) == source && touches(n.reads, dy);

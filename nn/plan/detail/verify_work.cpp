@@ -225,12 +225,35 @@ class WorkCheck {
 
   /// The sum that a batch normalisation computes has no node of its own.
   void check_sum(const PlanNode& n, const NormalisationWork& w) const {
-    reads(n, w.summand, w.region);
+    reads(n, w.summand, w.summand_region);
+    if (w.summand_region != w.region) refuse(plan_, &n, "adds other cells than it normalises");
     if (w.kind != NormalisationKind::batch || w.relu) refuse(plan_, &n, "a normalisation of this kind adds nothing");
     const auto& readers = layers_.readers_of(n.layer);
     for (const PlanNode& other : plan_.nodes)
       if (other.layer == readers[0] && other.phase == StepPhase::forward)
         refuse(plan_, &n, "computes the sum of " + other.label + " too");
+  }
+
+  /// The gradient of x by its other reader: that of the whole x, or the part of a concatenation that is x. A gradient
+  /// that the node reads besides dy is this summand.
+  void check_gradient_sum(const PlanNode& n, const NormalisationWork& w) const {
+    for (const PlanRegion& r : n.reads)
+      if (plan_.buffers[static_cast<std::size_t>(r.buffer)].role == BufferRole::gradient && r.buffer != w.dy &&
+          r.buffer != w.summand)
+        refuse(plan_, &n, "does not add the gradient that it reads");
+    if (w.summand == no_buffer) return;
+    reads(n, w.summand, w.summand_region);
+    if (w.kind != NormalisationKind::batch) refuse(plan_, &n, "a normalisation of this kind adds nothing");
+    Box expected = w.region;
+    const int source = layers_.layers[static_cast<std::size_t>(n.layer)].inputs[0].source;
+    for (const int other : layers_.readers_of(source)) {
+      if (plan_.gradients[static_cast<std::size_t>(other)] != w.summand) continue;
+      const auto& inputs = layers_.layers[static_cast<std::size_t>(other)].inputs;
+      expected = shift_channels(w.region, std::ranges::find(inputs, source, &LayerInput::source)->channel_offset);
+    }
+    if (w.summand_region != expected)
+      refuse(plan_, &n,
+             "adds " + views::to_string(w.summand_region) + " of a gradient instead of " + views::to_string(expected));
   }
 
   /// The gradient goes through a ReLU exactly where the forward pass has computed one.
@@ -280,6 +303,7 @@ class WorkCheck {
         break;
     }
     check_relu(n, w);
+    check_gradient_sum(n, w);
     reads(n, w.x, w.region);
     reads(n, w.dy, w.region);
     reads(n, w.sums, whole(w.sums));

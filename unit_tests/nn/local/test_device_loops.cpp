@@ -210,8 +210,10 @@ TYPED_TEST(DeviceLoopsOf, NormaliseAsOnePixelAfterTheOther) {
     for (const Index channels : {Index{most}, Index{8 * most}}) {
       const std::array<Index, 5> extents{2, 1, 5, 7, channels};
       LocalTensor<T> x(extents, placement), dy(extents, placement), dx(extents, placement);
+      LocalTensor<T> summand(extents, placement), sum(extents, placement);
       x.fill_integers(random, 4);
       dy.fill_integers(random, 4);
+      summand.fill_integers(random, 4);
       LocalArray<double> mean(channels), inv_std(channels, 0.5), sums(2 * channels);
       LocalArray<Real> gamma(channels, Real(2)), beta(channels, Real(0.5));
       std::uniform_int_distribution<int> integers(-2, 2);
@@ -221,14 +223,21 @@ TYPED_TEST(DeviceLoopsOf, NormaliseAsOnePixelAfterTheOther) {
           {2, 1, 5, 7, channels}, {mean, inv_std, gamma, beta, sums, 1.0 / 64}, x, dy, dx};
       ASSERT_TRUE(kernel.template has_packs<most>());
       for_each_pixel_of_channels(test_space(), "aloni::test::normalise", kernel);
+      const EachNormalised<T, Exec, BatchNormGradient<Real, true, true>> adding{
+          {2, 1, 5, 7, channels}, {mean, inv_std, gamma, beta, sums, 1.0 / 64}, x, dy, sum, summand};
+      ASSERT_TRUE(adding.template has_packs<most>());
+      for_each_pixel_of_channels(test_space(), "aloni::test::normalise", adding);
       wait(test_space());
       dx.download();
+      sum.download();
       dx.for_each([&](Index n, Index d, Index h, Index w, Index c) {
         const double v = static_cast<double>(x(n, d, h, w, c)) - mean(c);  // scale = gamma * inv_std = 1
         const double g = v + 0.5 > 0 ? static_cast<double>(dy(n, d, h, w, c)) : 0;
-        ASSERT_EQ(dx(n, d, h, w, c), static_cast<T>(g - sums(c) / 64 - v / 2 * sums(channels + c) / 64));
+        const double expected = g - sums(c) / 64 - v / 2 * sums(channels + c) / 64;
+        ASSERT_EQ(dx(n, d, h, w, c), static_cast<T>(expected));
+        ASSERT_EQ(sum(n, d, h, w, c), static_cast<T>(expected + static_cast<double>(summand(n, d, h, w, c))));
       });
-      EXPECT_EQ(dx.damaged(), 0);
+      EXPECT_EQ(dx.damaged() + sum.damaged(), 0);
     }
   }
 }

@@ -137,6 +137,49 @@ TYPED_TEST(LocalBatchNorm, ASummandBehindItIsAddedBeforeTheRelu) {
   }
 }
 
+// Small multiples of powers of two: no operation rounds.
+TYPED_TEST(LocalBatchNorm, AnotherGradientIsAddedToThatOfItsInput) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  for (const Index channels : {1, 17, 32, 1030}) {
+    const std::array<Index, 5> extents{2, 1, 8, 4, channels};
+    LocalTensor<T> x(extents, ghosted), dy(extents), dx(extents), both(extents, ghosted), in_place(extents, ghosted);
+    LocalTensor<T> summand(extents, ghosted);
+    x.fill_integers(random, 9);
+    dy.fill_integers(random, 9);
+    summand.fill_integers(random, 9);
+    in_place.for_each([&](auto... i) { in_place(i...) = summand(i...); });
+    in_place.upload();
+    LocalArray<double> mean(channels, 2), inv_std(channels, 0.5), sums(2 * channels, 64);
+    LocalArray<T> gamma(channels, T(4)), beta(channels, T(-1));
+    for (const bool relu : {false, true}) {
+      const auto run = [&](auto&& to, auto&&... other) {
+        if (relu)
+          batch_norm_backward<T>(exec, 64, x, dy, mean, inv_std, gamma, sums, to.view(), beta, other...);
+        else
+          batch_norm_backward<T>(exec, 64, x, dy, mean, inv_std, gamma, sums, to.view(), {}, other...);
+      };
+      run(dx);
+      run(both, summand);
+      if (!relu) run(in_place, in_place);
+      wait(exec);
+      dx.download();
+      both.download();
+      both.for_each([&](auto... i) { ASSERT_EQ(both(i...), dx(i...) + summand(i...)); });
+    }
+    in_place.download();
+    batch_norm_backward<T>(exec, 64, x, dy, mean, inv_std, gamma, sums, dx.view());
+    wait(exec);
+    dx.download();
+    in_place.for_each([&](auto... i) { ASSERT_EQ(in_place(i...), dx(i...) + summand(i...)); });
+    EXPECT_EQ(both.damaged() + in_place.damaged(), 0);
+    LocalTensor<T> other({2, 1, 8, 4, channels + 1});
+    EXPECT_THROW(batch_norm_backward<T>(exec, 64, x, dy, mean, inv_std, gamma, sums, dx.view(), {}, other),
+                 aloni::InvalidArgument);
+  }
+}
+
 struct Net {
   static constexpr std::array<Index, 5> extents{3, 1, 4, 2, 3};
   static constexpr Index count = 3 * 4 * 2, channels = 3;
