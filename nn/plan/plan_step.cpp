@@ -119,7 +119,8 @@ class StepPlanner {
     BufferId contribution = no_buffer;  ///< summand of the producer's dy, if that has several readers
     bool contributes_first = false;     ///< first in the order of the backward pass: overwrites dy
     bool waits = false;                 ///< contributes_first, but is added behind the other summand
-    /// dx is the producer's dy, and this edge's summand is then added to it, or by the layer itself (adds_gradients()).
+    /// The edge whose contribution waits for dx, which is the producer's dy. A node adds it, or the kernel that computes
+    /// dx (adds_gradients()). Null: none.
     const Edge* waiting = nullptr;
   };
   struct Node {
