@@ -119,8 +119,8 @@ class StepPlanner {
     BufferId contribution = no_buffer;  ///< summand of the producer's dy, if that has several readers
     bool contributes_first = false;     ///< first in the order of the backward pass: overwrites dy
     bool waits = false;                 ///< contributes_first, but is added behind the other summand
-    /// The edge whose contribution waits for dx, which is the producer's dy. A node adds it, or the kernel that computes
-    /// dx (adds_gradients()). Null: none.
+    /// The edge whose contribution waits for dx, which is the producer's dy. A node adds it, or the kernel that
+    /// computes dx (adds_gradients()). Null: none.
     const Edge* waiting = nullptr;
   };
   struct Node {

@@ -34,7 +34,7 @@ NN_PURE = [("test_nn_pure", "test_step_graph,test_stream_plan,test_network_plan"
 LOCAL = [("test_local", "test_filter_orders", 0)]
 CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
-PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation", 0)]
+PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation,test_summed_gradients", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
       ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_16_bit", 2),
       ("test_nn", "test_16_bit", 3),
@@ -62,6 +62,7 @@ GROUPS = [("test_halo", "test_message_group", 4)]
 KFAC_COST = [("test_nn_pure", "test_kfac_cost", 0)]
 COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_layer_costs,"
           "test_simulate", 0)]
+MACHINE = [("test_model_pure", "test_kernel_times", 0)]
 SEARCH = [("test_model_pure", "test_choose_strategy", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 TASKS_PURE = [("test_tasks_pure", "", 0)]
@@ -78,7 +79,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("core/float16", [NUMBERS]), ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
           ("nn", [NN]), ("model/choose_strategy", [SEARCH]), ("model/detail/whole_strategy", [SEARCH]),
-          ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
+          ("model/machine.cpp", [MACHINE, COSTS]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
