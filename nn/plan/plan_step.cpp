@@ -202,6 +202,31 @@ class StepPlanner {
     return ghosts ? hull(owned, layer(layers_.readers_of(i)[0]).input_needed(rank())) : owned;
   }
 
+  /// The concatenation whose memory begins with the output of i, another concatenation; -1: none. It copies its other
+  /// inputs behind that. Only layers read i that take a part of a buffer: normalisations, and this concatenation.
+  int extended_by(int i) const {
+    int found = -1;
+    if (!concatenates(i)) return found;
+    for (const int reader : layers_.readers_of(i)) {
+      const LayerInput& first = layer(reader).inputs[0];
+      if (found < 0 && concatenates(reader) && first.source == i) {
+        found = reader;
+      } else if (!std::holds_alternative<BatchNorm>(operation(reader)) || first.mode != InputMode::shared) {
+        return -1;
+      }
+    }
+    const auto is_plain = [&](int k) {
+      return k < size() - 1 && !layer(k).output_has_ghosts && layer(k).recomputed.empty() &&
+             layer(k).output.grid()[Dim::channel] == 1;
+    };
+    return found >= 0 && is_plain(i) && is_plain(found) && same_distribution(layer(found).inputs[0]) ? found : -1;
+  }
+  /// The layer whose output has the memory of the output of i: i, or the last concatenation that extends it.
+  int owner_of_output(int i) const {
+    const int next = extended_by(i);
+    return next < 0 ? i : owner_of_output(next);
+  }
+
   bool computes_in_place(int i) const {
     const int source = layer(i).inputs[0].source;
     if (is_rectifier(i)) return true;
@@ -281,6 +306,15 @@ class StepPlanner {
     return source >= 0 && node(source).convolution && node(source).convolution->fuses_relu();
   }
 
+  /// A buffer for the output of a layer that computes nothing in place.
+  BufferId buffer_of_output(int i) {
+    const int owner = owner_of_output(i);
+    BufferId& y = node(owner).y;
+    if (y == no_buffer)
+      y = add(name_of(owner) + "_y", BufferRole::activation, layer(owner).output.owned(rank()), box_of_output(owner));
+    return y;
+  }
+
   void lay_out_activations() {
     input_ = add("input", BufferRole::input, layers_.input.owned(rank()), box_of_output(-1));
     builder_.at(input_).persistent = true;
@@ -298,10 +332,7 @@ class StepPlanner {
             add(edge_name(i, "_x", edge), BufferRole::ghosts, intersect(layer(i).input.owned(rank()), needed), needed);
       }
       const int norm = normalisation_of_sum(i);
-      n.y = norm >= 0 ? node(norm).y
-            : computes_in_place(i) || passes_input_on(i)
-                ? n.inputs[0].x
-                : add(name_of(i) + "_y", BufferRole::activation, layer(i).output.owned(rank()), box_of_output(i));
+      n.y = norm >= 0 ? node(norm).y : computes_in_place(i) || passes_input_on(i) ? n.inputs[0].x : buffer_of_output(i);
       if (concatenates(i))
         for (Edge& edge : n.inputs) edge.x = n.y;
     }
@@ -439,7 +470,7 @@ class StepPlanner {
       edge.fetch = TransferWork{.name = name_of(i) + "_x"};
       edge.fetch->items.push_back(item(
           producer, producer, halo::plan_halo(from, needed, boundaries, rank(), layer(i).blocks.neighbours(rank()))));
-    } else if (edge.plan.mode == InputMode::separate) {
+    } else if (edge.plan.mode == InputMode::separate && edge.x != producer) {
       halo::TransferPlan moves;
       if (!has_recomputed_ghosts(edge.plan.source)) {
         const auto position = static_cast<std::size_t>(&edge - node(i).inputs.data());

@@ -1,5 +1,5 @@
-// Plans of sums: their gradients and those of tensors with two readers without copies, and sums that a batch
-// normalisation computes.
+// Plans of sums: their gradients and those of tensors with two readers without copies, sums that a batch normalisation
+// computes, and concatenations in one memory.
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/operation.hpp>
@@ -247,6 +247,55 @@ TEST(SummedGradients, WrongSumsOfNormalisationsAreRefused) {
                 std::ranges::find_if(n.reads, is_summand(w))->box = w.summand_region;
               }),
               testing::HasSubstr(" of a gradient instead of "));
+}
+
+/// The layers whose outputs have the memory of the output of this layer, in their order; without those in place.
+std::vector<std::string> joins_in(const NetworkDescription& net, const StepPlan& plan, const std::string& layer) {
+  std::vector<std::string> joins;
+  for (const PlanNode& n : plan.nodes) {
+    if (n.layer < 0 || n.phase != StepPhase::forward || !std::holds_alternative<TransferWork>(n.work)) continue;
+    const std::string& name = net.layers[static_cast<std::size_t>(n.layer)].name;
+    const BufferId target = std::get<TransferWork>(n.work).items[0].destination;
+    if (plan.buffers[static_cast<std::size_t>(target)].name == layer + "_y") joins.push_back(name);
+  }
+  return joins;
+}
+
+/// Each concatenation of a dense block begins with the one before: they share one memory, and copy what is new.
+TEST(JoinedMemory, OfADenseBlockIsOneTensor) {
+  using Names = std::vector<std::string>;
+  const Operation norm = BatchNorm{};
+  const NetworkDescription net = net_of({conv("a", "input"),
+                                         conv("b", "a"),
+                                         {"join1", Concatenate{}, {"a", "b"}},
+                                         {"norm1", norm, {"join1"}},
+                                         conv("c", "norm1"),
+                                         {"join2", Concatenate{}, {"join1", "c"}},
+                                         {"norm2", norm, {"join2"}},
+                                         conv("d", "norm2"),
+                                         {"join3", Concatenate{}, {"join2", "d"}},
+                                         {"norm3", norm, {"join3"}}});
+  for (const auto& [split, ranks] : {std::pair{"n1", 1}, {"n2", 2}, {"h2w2", 4}})
+    EXPECT_EQ(joins_in(net, plan_of(net, split, ranks), "join3"), (Names{"join1", "join1", "join2", "join3"})) << split;
+  // Split channels of an input are not the first channels of each rank.
+  EXPECT_EQ(joins_in(net, plan_of(net, "c2", 2), "join3"), (Names{"join3", "join3"}));
+}
+
+TEST(JoinedMemory, IsForLayersThatTakeAPartOfABuffer) {
+  using Names = std::vector<std::string>;
+  const auto joins = [](const Operation& reader, std::vector<std::string> inputs) {
+    const NetworkDescription net = net_of({conv("a", "input"),
+                                           {"join1", Concatenate{}, {"a", "a"}},
+                                           {"reader", reader, {"join1"}},
+                                           conv("b", "reader"),
+                                           {"join2", Concatenate{}, std::move(inputs)},
+                                           {"norm", BatchNorm{}, {"join2"}}});
+    return joins_in(net, plan_of(net, "n1", 1), "join2");
+  };
+  EXPECT_EQ(joins(BatchNorm{}, {"join1", "b"}), (Names{"join1", "join1", "join2"}));
+  EXPECT_EQ(joins(Convolution{4, square_window(2, 3, 1, 1)}, {"join1", "b"}), (Names{"join2", "join2"}));
+  EXPECT_EQ(joins(BatchNorm{}, {"b", "join1"}), (Names{"join2", "join2"}));
+  EXPECT_EQ(joins(BatchNorm{}, {"join1", "join1", "b"}), (Names{"join2", "join2", "join2"}));
 }
 
 }  // namespace test_summed_gradients

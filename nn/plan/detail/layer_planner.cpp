@@ -279,7 +279,7 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   const bool computes = !trains || count_ > 0;  // else no rank of the group has data
   if (trains) {
     if (computes) {
-      builder_.add("sums of this rank", work, {owned(x())}, {all(sums_), all(statistics_), all(partial_)});
+      builder_.add("sums of this rank", work, {input()}, {all(sums_), all(statistics_), all(partial_)});
     }
     ReductionWork sum = sum_of(sums_);
     if (!computes) sum.elements = 0;
@@ -287,7 +287,7 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   }
   if (!computes) return;
   work.stage = NormalisationStage::forward;
-  PlanBuilder::Regions reads{owned(x()), all(work.gamma), all(work.beta), all(running_)};
+  PlanBuilder::Regions reads{input(), all(work.gamma), all(work.beta), all(running_)};
   // y may have ghosts for the readers of a sum.
   PlanBuilder::Regions writes{{buffers_.y, work.region}, all(statistics_)};
   work.summand = buffers_.summand;
@@ -307,7 +307,7 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
 void LayerPlanner::add_batch_norm_backward(const std::function<void()>& beside_sums) {
   NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
   work.partial = gradient_partial_;
-  PlanBuilder::Regions reads{owned(x()), owned(buffers_.dy)};
+  PlanBuilder::Regions reads{input(), owned(buffers_.dy)};
   if (count_ > 0) reads.push_back(all(statistics_));
   if (work.relu) reads.insert(reads.end(), {all(work.gamma), all(work.beta)});  // for the sign of y
   PlanBuilder::Regions writes{all(sums_), all(work.dgamma), all(work.dbeta)};
@@ -320,7 +320,7 @@ void LayerPlanner::add_batch_norm_backward(const std::function<void()>& beside_s
   beside_sums();
   if (!computes || builder_[dx()].owned.empty()) return;
   work.stage = NormalisationStage::backward;
-  reads = {owned(x()), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)};
+  reads = {input(), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)};
   if (work.relu) reads.push_back(all(work.beta));
   if (const PlanRegion& summand = buffers_.gradient_summand; summand.buffer != no_buffer) {
     work.summand = summand.buffer;

@@ -43,6 +43,8 @@ class LayerPlanner {
     return k < buffers_.parameters.size() ? buffers_.parameters[k] : no_buffer;
   }
   BufferId gradient(std::size_t k) const { return k < buffers_.gradients.size() ? buffers_.gradients[k] : no_buffer; }
+  /// The owned part of x, of a normalisation. The buffer may have channels of other layers behind it.
+  PlanRegion input() const { return {x(), plan_.input.owned(builder_.rank())}; }
   PlanRegion owned(BufferId b) const { return builder_.owned(b); }
   PlanRegion all(BufferId b) const { return builder_.whole(b); }
   ReductionWork sum_of(BufferId b) const;

@@ -267,7 +267,7 @@ class Values : History {
         right = computes(writer, last_layer());
       } else if (j >= 0) {
         for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
-          right = right || computes(writer, input.source);
+          right = right || computes(writer, input.source) || computes_part(writer, input.source, c.box);
         for (const int sum : holds_sum(reader) ? layers_.readers_of(j) : std::vector<int>{})
           for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(sum)].inputs)
             right = right || (passes_gradient_on(sum) && computes(writer, input.source));
@@ -303,6 +303,13 @@ class Values : History {
     if (layer < 0 || plan_.kind != StepKind::inference) return false;
     const LayerPlan& plan = layers_.layers[static_cast<std::size_t>(layer)];
     return plan.is_identity_in_inference && computes(writer, plan.inputs[0].source);
+  }
+  /// Whether the node computes these channels of a concatenation, which begins with another one in its memory.
+  bool computes_part(const PlanNode& writer, int layer, const Box& channels) const {
+    if (layer < 0 || !concatenates(layer)) return false;
+    const LayerInput& first = layers_.layers[static_cast<std::size_t>(layer)].inputs[0];
+    return channels.upper(Dim::channel) <= first.distribution.extents()[Dim::channel] &&
+           (computes(writer, first.source) || computes_part(writer, first.source, channels));
   }
   /// Whether the node also computes the ReLU `layer`.
   bool fused_into(const PlanNode& writer, int layer) const {
