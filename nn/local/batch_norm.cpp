@@ -11,6 +11,12 @@ namespace aloni::nn::local {
 
 namespace detail {
 
+/// Whether the caller gave an optional tensor. One without elements adds nothing.
+template <class View>
+bool is_given(const View& tensor) {
+  return tensor.data() != nullptr && tensor.size() > 0;
+}
+
 template <class Exec>
 struct Finish {
   Index count, channels;
@@ -137,7 +143,7 @@ void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, E
   const auto run = [&]<class Function>(const Function&) {
     detail::for_each_normalised<Function, T, Exec>(exec, label, channels, x, summand, y);
   };
-  if (summand.data() == nullptr || summand.size() == 0)
+  if (!detail::is_given(summand))
     return relu ? run(detail::BatchNormValue<Real, true>()) : run(detail::BatchNormValue<Real, false>());
   detail::check_same_extents(operation, "summand", summand, y);
   relu ? run(detail::BatchNormSum<Real, true>()) : run(detail::BatchNormSum<Real, false>());
@@ -170,7 +176,7 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
   using Real = parameter_type_t<T>;
   const detail::ChannelArrays<T, Exec> channels{mean,         inv_std, gamma,
                                                 beta_of_relu, sums,    1 / static_cast<double>(count)};
-  const bool adds = summand.data() != nullptr && summand.size() > 0;
+  const bool adds = detail::is_given(summand);
   if (adds) detail::check_same_extents(operation, "summand", summand, dx);
   const auto run = [&]<class Function>(const Function&) {
     detail::for_each_normalised<Function, T, Exec>(exec, "aloni::nn::batch_norm_backward", channels, x, dy, dx,

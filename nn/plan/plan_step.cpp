@@ -470,7 +470,7 @@ class StepPlanner {
       edge.fetch = TransferWork{.name = name_of(i) + "_x"};
       edge.fetch->items.push_back(item(
           producer, producer, halo::plan_halo(from, needed, boundaries, rank(), layer(i).blocks.neighbours(rank()))));
-    } else if (edge.plan.mode == InputMode::separate && edge.x != producer) {
+    } else if (edge.plan.mode == InputMode::separate && edge.x != producer) {  // equal: extended_by() this layer
       halo::TransferPlan moves;
       if (!has_recomputed_ghosts(edge.plan.source)) {
         const auto position = static_cast<std::size_t>(&edge - node(i).inputs.data());

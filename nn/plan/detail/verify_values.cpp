@@ -343,8 +343,7 @@ class Values : History {
       const bool is_output = static_cast<BufferId>(b) == plan_.output_gradient;
       if (written.role != BufferRole::gradient || (written.persistent && !is_output)) continue;
       // The gradient of the output is there for the user, also if no layer reads it. A concatenation reads each part.
-      if (is_output && (layers_.layers.back().inputs.back().channel_offset == 0 || has_unwanted_part(last_layer())))
-        continue;
+      if (is_output && (!concatenates(last_layer()) || has_unwanted_part(last_layer()))) continue;
       for (const Cells& c : cells_[b]) {
         if (c.unread.empty()) continue;
         const PlanNode* const writer = c.writer == initial ? nullptr : &node(c.writer);
@@ -410,7 +409,7 @@ class Values : History {
   /// A concatenation passes on only the gradients that somebody wants.
   bool has_unwanted_part(int layer) const {
     const auto& inputs = layers_.layers[static_cast<std::size_t>(layer)].inputs;
-    return inputs.back().channel_offset > 0 &&
+    return concatenates(layer) &&
            std::ranges::any_of(inputs, [&](const LayerInput& input) { return !wants_gradient(input.source); });
   }
   /// Whether a part of dL/dx of the layer may have no reader on this rank.
