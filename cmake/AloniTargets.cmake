@@ -1,5 +1,6 @@
 # How every target of the project is declared: aloni_add_library, aloni_add_test, aloni_add_benchmark,
 # aloni_add_program.
+include(CheckCXXCompilerFlag)
 
 # What the compiler is told about our own sources, and about nobody else's: linked privately, never exported.
 add_library(aloni_build_flags INTERFACE)
@@ -23,6 +24,11 @@ if(CMAKE_UNITY_BUILD) # there, other source files' unnamed namespaces are taken 
 endif()
 if(aloni_CXX_ARCH)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${aloni_CXX_ARCH}>)
+  # GCC 12 takes vectors of 512 bits on a processor that it does not know. Loops over memory are slower then (Zen 5).
+  check_cxx_compiler_flag("-march=${aloni_CXX_ARCH} -mprefer-vector-width=256" aloni_HAS_PREFERRED_VECTORS)
+  if(aloni_HAS_PREFERRED_VECTORS)
+    target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-mprefer-vector-width=256>)
+  endif()
   if(aloni_CXX_ARCH STREQUAL "native" AND EXISTS /proc/cpuinfo)
     # `native` means another thing on another machine: naming this one in the command makes a build folder that has
     # moved there compile again instead of crashing on an unknown instruction.

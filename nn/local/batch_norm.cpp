@@ -19,15 +19,23 @@ bool is_given(const View& tensor) {
 
 template <class Exec>
 struct Finish {
-  Index count, channels;
+  Index count, channels, known_channels;
   BatchNormStatistics parameters;
-  Array<const double, Exec> sums;
-  Array<double, Exec> mean, inv_std, running_mean, running_variance;
+  Array<const double, Exec> sums, known;
+  Array<double, Exec> mean, inv_std, running_mean, running_variance, all;
   bool running;
   KOKKOS_FUNCTION void operator()(const Index c) const {
+    const bool is_known = c < known_channels;
+    const Index others = channels - known_channels, own = c - known_channels;
+    const double sum = is_known ? known(c) : sums(own);
+    const double squares = is_known ? known(known_channels + c) : sums(others + own);
+    if (known_channels > 0) {
+      all(c) = sum;
+      all(channels + c) = squares;
+    }
     const double n = static_cast<double>(count);
-    const double m = sums(c) / n;
-    const double variance = Kokkos::fmax(0.0, sums(channels + c) / n - m * m);
+    const double m = sum / n;
+    const double variance = Kokkos::fmax(0.0, squares / n - m * m);
     mean(c) = m;
     inv_std(c) = 1.0 / Kokkos::sqrt(variance + parameters.epsilon);
     if (!running) return;
@@ -100,20 +108,24 @@ void BatchNormReduction<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> 
 template <class Exec>
 void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
                        OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,
-                       OutArray<double, Exec> running_variance) {
+                       OutArray<double, Exec> running_variance, InArray<double, Exec> known, Array<double, Exec> all) {
   constexpr auto operation = "aloni::nn::local::batch_norm_finish";
   const Index channels = static_cast<Index>(mean.extent(0));
   detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
-  detail::check_extent(operation, "sums", sums, 2 * channels);
+  const Index known_channels = static_cast<Index>(known.extent(0)) / 2;
+  detail::check(known_channels <= channels, operation, "known", std::to_string(known.extent(0)),
+                "two sums for at most each channel");
+  detail::check_extent(operation, "sums", sums, 2 * (channels - known_channels));
+  if (known_channels > 0) detail::check_extent(operation, "all", all, 2 * channels);
   detail::check_extent(operation, "inv_std", inv_std, channels);
   const bool running = running_mean.extent(0) > 0;
   if (running) {
     detail::check_extent(operation, "running_mean", running_mean, channels);
     detail::check_extent(operation, "running_variance", running_variance, channels);
   }
-  Kokkos::parallel_for(
-      "aloni::nn::batch_norm_finish", detail::Range<Exec>(exec, 0, channels),
-      detail::Finish<Exec>{count, channels, parameters, sums, mean, inv_std, running_mean, running_variance, running});
+  Kokkos::parallel_for("aloni::nn::batch_norm_finish", detail::Range<Exec>(exec, 0, channels),
+                       detail::Finish<Exec>{count, channels, known_channels, parameters, sums, known, mean, inv_std,
+                                            running_mean, running_variance, all, running});
 }
 
 template <class Exec>
@@ -191,7 +203,7 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
 #define INSTANTIATE(Exec)                                                                                       \
   template void batch_norm_finish<Exec>(const Exec&, Index, BatchNormStatistics, InArray<double, Exec>,         \
                                         OutArray<double, Exec>, OutArray<double, Exec>, OutArray<double, Exec>, \
-                                        OutArray<double, Exec>);                                                \
+                                        OutArray<double, Exec>, InArray<double, Exec>, Array<double, Exec>);    \
   template void batch_norm_inverse<Exec>(const Exec&, double, InArray<double, Exec>, OutArray<double, Exec>);
 ALONI_INSTANTIATE_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -50,11 +50,13 @@ struct BatchNormStatistics {
 };
 
 /// Computes mean and inv_std of a batch of `count` elements per channel from their sums. Updates the running statistics
-/// unless they have extent 0.
+/// unless they have extent 0. If the sums of the first K channels are known, `known` (2K) has these, and `sums` those
+/// of the other channels. Then both are written to `all` (2C).
 template <class Exec>
 void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
                        OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,
-                       OutArray<double, Exec> running_variance);
+                       OutArray<double, Exec> running_variance, InArray<double, Exec> known = {},
+                       Array<double, Exec> all = {});
 
 /// For evaluation: inv_std = 1 / sqrt(running_variance + epsilon).
 template <class Exec>

@@ -227,6 +227,28 @@ class StepPlanner {
     return next < 0 ? i : owner_of_output(next);
   }
 
+  /// The batch normalisation whose sums over ranks are those of the first channels of i's input, which is a
+  /// concatenation: both normalise the same elements of the same tensor, which one of them reads as the first input of
+  /// the concatenation; -1: none.
+  int normalisation_of_first_channels(int i) const {
+    const auto* const own = std::get_if<BatchNorm>(&operation(i));
+    if (!own || !trains()) return -1;
+    const auto reads_all = [&](int k) {
+      const LayerInput& in = layer(k).inputs[0];
+      return in.mode == InputMode::shared && same_distribution(in) && in.distribution.grid()[Dim::channel] == 1;
+    };
+    const int joined = layer(i).inputs[0].source;
+    if (joined < 0 || !concatenates(joined) || !reads_all(i)) return -1;
+    const LayerInput& first = layer(joined).inputs[0];
+    if (!same_distribution(first)) return -1;
+    for (const int reader : layers_.readers_of(first.source)) {
+      const auto* const other = std::get_if<BatchNorm>(&operation(reader));
+      if (other && reader < i && other->scope == own->scope && other->ranks == own->ranks && reads_all(reader))
+        return reader;
+    }
+    return -1;
+  }
+
   bool computes_in_place(int i) const {
     const int source = layer(i).inputs[0].source;
     if (is_rectifier(i)) return true;
@@ -576,6 +598,7 @@ class StepPlanner {
     }
     if (const Edge* const waiting = n.inputs[0].waiting; waiting && adds_gradients(i))
       b.gradient_summand = contribution_of(*waiting);
+    if (const int norm = normalisation_of_first_channels(i); norm >= 0) b.known_sums = node(norm).other->channel_sums();
     b.holds_relu = rectifier_of(i) >= 0;
     if (const int sum = sum_of(i); sum >= 0) {
       const auto& inputs = node(sum).inputs;

@@ -151,7 +151,10 @@ struct NormalisationWork {
   BufferId summand = no_buffer;
   views::Box summand_region = {};
   BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
-  BufferId sums = no_buffer;        ///< that the stage writes or reads
+  BufferId sums = no_buffer;  ///< that the stage writes or reads
+  /// Batch normalisation, statistics and forward: sums of the first channels of x, which another normalisation has; the
+  /// stage `statistics` computes those of the other channels. The stage `forward` writes both to `all_sums`.
+  BufferId known_sums = no_buffer, all_sums = no_buffer;
   BufferId squares = no_buffer;     ///< that the stage `squares` writes
   BufferId statistics = no_buffer;  ///< means and deviations that the backward pass reads
   BufferId partial = no_buffer;     ///< batch normalisation: sums of shares of the rows

@@ -149,7 +149,8 @@ struct NormalisationViews {
   Kokkos::View<Parameter*, typename Exec::memory_space> gamma, beta;    // of the rank's channels
   Kokkos::View<Parameter*, typename Exec::memory_space> dgamma, dbeta;  // of the rank's channels
   Kokkos::View<Parameter*, typename Exec::memory_space> all_dgamma, all_dbeta;
-  Kokkos::View<double*, typename Exec::memory_space> sums, mean, inv_std, running_mean, running_variance;
+  Kokkos::View<double*, typename Exec::memory_space> sums, known_sums, all_sums;
+  Kokkos::View<double*, typename Exec::memory_space> mean, inv_std, running_mean, running_variance;
   bool counts = true;
 
   void zero_gradients(const Exec& exec) const {
@@ -185,6 +186,8 @@ Views Binder<T, Exec>::views_of(const StepPlan& plan, const NormalisationWork& w
   v.dbeta = channels(plan, work.dbeta, work.region);
   v.sums = memory_.template flat<double>(plan, work.sums);
   if (work.kind != NormalisationKind::batch) return v;
+  v.known_sums = memory_.template flat<double>(plan, work.known_sums);
+  v.all_sums = memory_.template flat<double>(plan, work.all_sums);
   const Flat<double> statistics = memory_.template flat<double>(plan, work.statistics);
   const auto half = statistics.extent(0) / 2;
   v.mean = Kokkos::subview(statistics, Kokkos::make_pair(std::size_t{0}, half));
@@ -214,8 +217,10 @@ template <class T, class Exec>
 auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& work) -> Kernel {
   const auto v = views_of<NormalisationViews<T, Exec>>(plan, work);
   const auto extents = views::extents_of(work.region).values;
-  const auto reduction = std::make_shared<local::BatchNormReduction<T, Exec>>(
-      extents[0], extents[1], extents[2], extents[4], memory_.template flat<double>(plan, work.partial));
+  std::shared_ptr<local::BatchNormReduction<T, Exec>> reduction;
+  if (work.stage == NormalisationStage::statistics || work.stage == NormalisationStage::gradient_sums)
+    reduction = std::make_shared<local::BatchNormReduction<T, Exec>>(extents[0], extents[1], extents[2], extents[4],
+                                                                     memory_.template flat<double>(plan, work.partial));
   const Index count = work.count;
   typename local::BatchNormReduction<T, Exec>::Rectified relu;
   if (work.relu) relu = {v.gamma, v.beta};
@@ -227,7 +232,7 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
               epsilon = work.epsilon, momentum = work.momentum](const Exec& exec) {
         if (trains) {
           local::batch_norm_finish<Exec>(exec, count, {epsilon, momentum}, v.sums, v.mean, v.inv_std, v.running_mean,
-                                         v.running_variance);
+                                         v.running_variance, v.known_sums, v.all_sums);
         } else {
           local::batch_norm_inverse<Exec>(exec, epsilon, v.running_variance, v.inv_std);
         }

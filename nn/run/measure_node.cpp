@@ -225,8 +225,8 @@ class NodeRunner {
   }
   template <class Add>
   void add_named(const NormalisationWork& w, const Add& add) const {
-    for (const BufferId b : {w.x, w.y, w.dx, w.dy, w.summand, w.gamma, w.beta, w.dgamma, w.dbeta, w.sums, w.squares,
-                             w.statistics, w.partial})
+    for (const BufferId b : {w.x, w.y, w.dx, w.dy, w.summand, w.gamma, w.beta, w.dgamma, w.dbeta, w.sums, w.known_sums,
+                             w.all_sums, w.squares, w.statistics, w.partial})
       add(b);
   }
   template <class Add>

@@ -5,13 +5,25 @@
 // whose constants are rounded to that type once for several rows. On a device they are the loops of device_loops.hpp.
 //
 // The gradient through the ReLU needs the sign of y. The kernels compute it from x again, so they do not read y.
+// They load dy in any case (`if_positive`), and loops of a host have no branch.
 #include <aloni/nn/local/detail/device_loops.hpp>
 #include <aloni/nn/local/detail/normalisation.hpp>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 namespace aloni::nn::local::detail {
+
+/// `value` if y > 0, otherwise +0, also for a value that is not finite. By bits: GCC 12 does not vectorise the choice
+/// in loops with sums in double, and makes masked loads of it in others.
+template <class Real>
+KOKKOS_FUNCTION Real if_positive(Real y, Real value) {
+  using Bits = std::conditional_t<sizeof(Real) == 8, std::uint64_t, std::uint32_t>;
+  static_assert(sizeof(Real) == sizeof(Bits));
+  return std::bit_cast<Real>(std::bit_cast<Bits>(value) & (Bits(0) - Bits(y > 0)));
+}
 
 /// One value per channel.
 template <class T, class Exec>
@@ -94,7 +106,7 @@ template <class Real, bool relu, bool sum = false>
 struct BatchNormGradient {
   static constexpr bool reads_other = true, adds = sum;
   KOKKOS_FUNCTION static Real of(Real x, Real dy, const ChannelConstants<Real>& k) {
-    const Real g = relu && !(k.y(x) > 0) ? Real(0) : dy;
+    const Real g = relu ? if_positive(k.y(x), dy) : dy;
     return k.scale * (g - k.mean_dy - k.normal(x) * k.mean_dot);
   }
 };
@@ -250,7 +262,8 @@ struct BatchNormSums {
     for (int j = 0; j < N; ++j) {
       const Real value = static_cast<Real>(v.x.value[j]);
       if constexpr (gradients) {
-        const Real g = relu && !(k[j].y(value) > 0) ? Real(0) : static_cast<Real>(v.dy.value[j]);
+        Real g = static_cast<Real>(v.dy.value[j]);
+        if constexpr (relu) g = if_positive(k[j].y(value), g);
         sum[0][j] += static_cast<double>(g);
         sum[1][j] += static_cast<double>(g * k[j].normal(value));
       } else {
@@ -290,24 +303,14 @@ struct BatchNormSums {
   template <class Stride>
   static void add_pixel(const ChannelBlock<Real>& block, Index count, const T* values, Stride stride, const T* slopes,
                         Stride slope_stride, double* first, double* second) {
-    if constexpr (gradients && !relu) {
+    if constexpr (gradients) {
 #pragma GCC ivdep
       for (Index c = 0; c < count; ++c) {
-        const Real g = static_cast<Real>(slopes[c * slope_stride]);
+        const Real value = static_cast<Real>(values[c * stride]);
+        Real g = static_cast<Real>(slopes[c * slope_stride]);
+        if constexpr (relu) g = if_positive(block[c].y(value), g);
         first[c] += static_cast<double>(g);
-        second[c] += static_cast<double>(g * block[c].normal(static_cast<Real>(values[c * stride])));
-      }
-    } else if constexpr (gradients) {
-      Real g[ChannelBlock<Real>::most];
-      // A loop of its own: in the next one GCC 12 would not vectorise the choice.
-      for (Index c = 0; c < count; ++c) {
-        const Real slope = static_cast<Real>(slopes[c * slope_stride]);
-        g[c] = block[c].y(static_cast<Real>(values[c * stride])) > 0 ? slope : Real(0);
-      }
-#pragma GCC ivdep
-      for (Index c = 0; c < count; ++c) {
-        first[c] += static_cast<double>(g[c]);
-        second[c] += static_cast<double>(g[c] * block[c].normal(static_cast<Real>(values[c * stride])));
+        second[c] += static_cast<double>(g * block[c].normal(value));
       }
     } else {
 #pragma GCC ivdep

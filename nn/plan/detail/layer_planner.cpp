@@ -100,13 +100,15 @@ void LayerPlanner::prepare_statistics() {
   if (const auto* bn = std::get_if<BatchNorm>(&description_.operation)) {
     const Index channels = mine.extent(Dim::channel);
     count_ = count_of(*bn, plan_, members_);
+    const Index known = known_channels();
     sums_ = add("_sums", 2 * channels);
+    new_sums_ = known > 0 ? add("_new_sums", 2 * (channels - known)) : sums_;
     statistics_ = add("_statistics", 2 * channels);
     const Index rows = mine.extent(Dim::sample) * mine.extent(Dim::depth) * mine.extent(Dim::height);
-    const Index partial_sums = local::partial_sums(rows, channels, builder_.machine().on_host);
+    const bool on_host = builder_.machine().on_host;
     // Two buffers: one would be in use from the forward to the backward pass.
-    partial_ = add("_partial_sums", partial_sums);
-    gradient_partial_ = add("_gradient_partial_sums", partial_sums);
+    partial_ = add("_partial_sums", local::partial_sums(rows, channels - known, on_host));
+    gradient_partial_ = add("_gradient_partial_sums", local::partial_sums(rows, channels, on_host));
     running_ = builder_.add({.name = description_.name + "_running",
                              .role = BufferRole::parameters,
                              .type = ElementType::float64,
@@ -140,6 +142,10 @@ void LayerPlanner::prepare_statistics() {
                           .owned = out,
                           .box = out});
   }
+}
+
+Index LayerPlanner::known_channels() const {
+  return buffers_.known_sums == no_buffer ? 0 : builder_[buffers_.known_sums].box.size() / 2;
 }
 
 ReductionWork LayerPlanner::sum_of(BufferId b) const {
@@ -276,17 +282,22 @@ void LayerPlanner::add_summands(PlanNode& node) const {
 void LayerPlanner::add_batch_norm_forward(bool trains) {
   NormalisationWork work = normalisation(NormalisationStage::statistics);
   work.trains = trains;
+  work.sums = new_sums_;
+  work.known_sums = buffers_.known_sums;
+  const Box own = work.region;
   const bool computes = !trains || count_ > 0;  // else no rank of the group has data
   if (trains) {
     if (computes) {
-      builder_.add("sums of this rank", work, {input()}, {all(sums_), all(statistics_), all(partial_)});
+      work.region = with_channels(own, {own.lower(Dim::channel) + known_channels(), own.upper(Dim::channel)});
+      builder_.add("sums of this rank", work, {{x(), work.region}}, {all(new_sums_), all(statistics_), all(partial_)});
     }
-    ReductionWork sum = sum_of(sums_);
+    ReductionWork sum = sum_of(new_sums_);
     if (!computes) sum.elements = 0;
-    builder_.reduction("sums over ranks", std::move(sum), {all(sums_)});
+    builder_.reduction("sums over ranks", std::move(sum), {all(new_sums_)});
   }
   if (!computes) return;
   work.stage = NormalisationStage::forward;
+  work.region = own;
   PlanBuilder::Regions reads{input(), all(work.gamma), all(work.beta), all(running_)};
   // y may have ghosts for the readers of a sum.
   PlanBuilder::Regions writes{{buffers_.y, work.region}, all(statistics_)};
@@ -297,9 +308,12 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
     reads.push_back({work.summand, work.region});
   }
   if (trains) {
-    reads.push_back(all(sums_));
-    reads.push_back(all(statistics_));
+    reads.insert(reads.end(), {all(new_sums_), all(work.known_sums), all(statistics_)});
     writes.push_back(all(running_));
+    if (work.known_sums != no_buffer) {
+      work.all_sums = sums_;
+      writes.push_back(all(sums_));
+    }
   }
   builder_.add("normalise", work, std::move(reads), std::move(writes));
 }

@@ -19,6 +19,8 @@ struct LayerBuffers {
   bool holds_sum_relu = false;   ///< y is that of the ReLU behind this sum
   /// Batch normalisation: the gradient of x by its other reader, which is added to dx. Its buffer is no_buffer: none.
   PlanRegion gradient_summand = {};
+  /// Batch normalisation: sums of the first channels of x over all ranks, by another one; no_buffer: none.
+  BufferId known_sums = no_buffer;
   bool holds_relu = false;  ///< y and dy are those of the ReLU that follows, which the layer computes too
 };
 
@@ -30,6 +32,8 @@ class LayerPlanner {
 
   /// Every rank calls both, so that the numbers of communication agree. `trains`: batch statistics.
   void add_forward(bool trains);
+  /// Batch normalisation: the sums of all channels over all ranks, between its forward nodes and its backward nodes.
+  BufferId channel_sums() const { return sums_; }
   /// `beside_sums`: every normalisation with a gradient of x calls it once, behind its sums over ranks. It may add
   /// nodes of other layers, and must begin() this layer again.
   void add_backward(const std::function<void()>& beside_sums);
@@ -50,6 +54,7 @@ class LayerPlanner {
   ReductionWork sum_of(BufferId b) const;
 
   void prepare_statistics();
+  Index known_channels() const;
   /// Layer normalisation: whether several ranks have channels of a pixel.
   bool splits_cells() const { return members_.size() > 1; }
   template <class WindowWork, class ProblemOf>
@@ -87,9 +92,10 @@ class LayerPlanner {
   BufferId input_copy_ = no_buffer, output_copy_ = no_buffer;  ///< dense layers whose activations are rounded
   BufferId sums_ = no_buffer, statistics_ = no_buffer, running_ = no_buffer;
   BufferId partial_ = no_buffer, gradient_partial_ = no_buffer;  ///< of batch normalisation
-  BufferId squares_ = no_buffer, gradient_sums_ = no_buffer;     ///< layer normalisation with split channels
-  std::vector<int> members_;                                     ///< ranks whose sums are added
-  Index count_ = 0;                                              ///< elements that share a mean
+  BufferId new_sums_ = no_buffer;  ///< batch normalisation: sums of the channels without known sums
+  BufferId squares_ = no_buffer, gradient_sums_ = no_buffer;  ///< layer normalisation with split channels
+  std::vector<int> members_;                                  ///< ranks whose sums are added
+  Index count_ = 0;                                           ///< elements that share a mean
   /// Group normalisation: as in NormalisationWork.
   Index groups_ = 1, group_channels_ = 1, first_channel_ = 0;
 };

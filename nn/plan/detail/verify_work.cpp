@@ -268,8 +268,50 @@ class WorkCheck {
     reads(n, w.beta, whole(w.beta));
   }
 
+  /// Known sums are those of the first channels of x, which another normalisation has summed over the same ranks. It
+  /// reads the first input of the concatenation that is x.
+  void check_known_sums(const PlanNode& n, const NormalisationWork& w) const {
+    reads(n, w.known_sums, whole(w.known_sums));
+    writes(n, w.all_sums, whole(w.all_sums));
+    const std::vector<int> members = members_of(n, w);
+    const auto has_them = [&](const PlanNode& maker) {
+      const auto* work = std::get_if<NormalisationWork>(&maker.work);
+      const bool has_all = work && work->kind == NormalisationKind::batch && w.kind == NormalisationKind::batch &&
+                           (work->stage == NormalisationStage::statistics ? work->known_sums == no_buffer
+                                                                          : work->all_sums == w.known_sums);
+      return has_all && reads_first_channels(n, maker, members) && members_of(maker, *work) == members &&
+             whole(w.known_sums).size() == 2 * work->region.extent(Dim::channel);
+    };
+    for (const WrittenCells& c : history_.cells_of(w.known_sums)) {
+      const auto* joined =
+          c.writer == WrittenCells::initial ? nullptr : std::get_if<NormalisationWork>(&node(c.writer).work);
+      if (!joined || joined->all_sums == no_buffer)
+        history_.check_summed(&n, w.known_sums, members, has_them);
+      else if (!has_them(node(c.writer)))
+        refuse(plan_, &n, "uses " + buffer(w.known_sums).name + ", which is not the sum of the right values");
+    }
+  }
+  /// Whether the layer of `other` reads the first input of the concatenation that `n` reads, with the same elements on
+  /// each of these ranks.
+  bool reads_first_channels(const PlanNode& n, const PlanNode& other, const std::vector<int>& ranks) const {
+    const LayerPlan &all = layers_.layers[static_cast<std::size_t>(n.layer)],
+                    &some = layers_.layers[static_cast<std::size_t>(other.layer)];
+    const int joined = all.inputs[0].source;
+    if (joined < 0 || layers_.layers[static_cast<std::size_t>(joined)].inputs[0].source != some.inputs[0].source)
+      return false;
+    const Index channels = some.input.extents()[Dim::channel];
+    const auto& inputs = layers_.layers[static_cast<std::size_t>(joined)].inputs;
+    if (inputs.size() < 2 || inputs[1].channel_offset != channels) return false;
+    return std::ranges::all_of(ranks, [&](int r) {
+      const Box box = all.input.owned(r), first = some.input.owned(r);
+      return first == with_channels(box, {0, channels}) || (first.empty() && box.empty());
+    });
+  }
+
   void check(const PlanNode& n, const NormalisationWork& w) const {
-    const Box mine = layers_.layers[static_cast<std::size_t>(n.layer)].input.owned(plan_.rank);
+    Box mine = layers_.layers[static_cast<std::size_t>(n.layer)].input.owned(plan_.rank);
+    if (w.stage == NormalisationStage::statistics && w.known_sums != no_buffer)
+      mine = with_channels(mine, {mine.lower(Dim::channel) + whole(w.known_sums).size() / 2, mine.upper(Dim::channel)});
     if (w.layer != n.layer || (w.region != mine && !(w.region.empty() && mine.empty())))
       refuse(plan_, &n, "normalises " + views::to_string(w.region) + " and owns " + views::to_string(mine));
     switch (w.stage) {
@@ -289,6 +331,7 @@ class WorkCheck {
               &n, w.sums, members_of(n, w),
               stage_of_layer(n, w.splits_cells ? NormalisationStage::squares : NormalisationStage::statistics));
         reads(n, w.gamma, whole(w.gamma));
+        if (w.known_sums != no_buffer) check_known_sums(n, w);
         if (w.kind == NormalisationKind::batch && w.trains && w.updates_running) writes(n, w.running, whole(w.running));
         if (w.summand != no_buffer) check_sum(n, w);
         if (w.sum_relu && w.summand == no_buffer) refuse(plan_, &n, "has the ReLU of a sum without the sum");

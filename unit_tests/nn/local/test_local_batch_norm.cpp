@@ -1,11 +1,14 @@
 // Batch normalisation's local parts against plain loops in double, and its gradients by finite differences.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/batch_norm.hpp>
+#include <aloni/nn/local/detail/batch_norm_kernels.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
+#include <string>
 
 #include "local_tensor.hpp"
 
@@ -274,6 +277,65 @@ TEST(LocalBatchNormLayer, GradientsAreFiniteDifferences) {
     EXPECT_NEAR(slope(net.gamma(c), net.gamma), net.dgamma(c), 1e-8);
     EXPECT_NEAR(slope(net.beta(c), net.beta), net.dbeta(c), 1e-8);
   }
+}
+
+// Means, deviations and running statistics have the same bits with known sums of the first channels.
+TEST(LocalBatchNormLayer, KnownSumsAreJoined) {
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  constexpr Index channels = 7;
+  LocalArray<double> sums(2 * channels), mean(channels), inv_std(channels), running_mean(channels, 2),
+      running_variance(channels, 3);
+  std::uniform_real_distribution<double> reals(0, 1);
+  for (Index c = 0; c < channels; ++c) {
+    sums(c) = 64 * reals(random);
+    sums(channels + c) = 64 + 64 * reals(random);
+  }
+  sums.upload();
+  const BatchNormStatistics parameters{.epsilon = 1e-3, .momentum = 0.25};
+  batch_norm_finish<Exec>(exec, 64, parameters, sums, mean, inv_std, running_mean, running_variance);
+  wait(exec);
+  for (auto* values : {&mean, &inv_std, &running_mean, &running_variance}) values->download();
+  for (const Index k : {1, 4, 6, 7}) {
+    SCOPED_TRACE(std::to_string(k) + " channels are known");
+    LocalArray<double> known(2 * k), others(2 * (channels - k)), all(2 * channels), own_mean(channels),
+        own_inv_std(channels), own_running_mean(channels, 2), own_running_variance(channels, 3);
+    for (Index c = 0; c < channels; ++c)
+      for (const Index which : {0, 1}) {
+        const double sum = sums(which * channels + c);
+        (c < k ? known(which * k + c) : others(which * (channels - k) + c - k)) = sum;
+      }
+    known.upload();
+    others.upload();
+    batch_norm_finish<Exec>(exec, 64, parameters, others, own_mean, own_inv_std, own_running_mean, own_running_variance,
+                            known, all);
+    wait(exec);
+    for (auto* values : {&all, &own_mean, &own_inv_std, &own_running_mean, &own_running_variance}) values->download();
+    for (Index c = 0; c < channels; ++c) {
+      EXPECT_EQ(own_mean(c), mean(c));
+      EXPECT_EQ(own_inv_std(c), inv_std(c));
+      EXPECT_EQ(own_running_mean(c), running_mean(c));
+      EXPECT_EQ(own_running_variance(c), running_variance(c));
+    }
+    for (Index i = 0; i < 2 * channels; ++i) EXPECT_EQ(all(i), sums(i));
+  }
+  LocalArray<double> too_many(2 * channels + 2), none(0);
+  EXPECT_THROW(batch_norm_finish<Exec>(exec, 64, parameters, none, mean, inv_std, {}, {}, too_many, sums),
+               InvalidArgument);
+}
+
+// A value that is not finite passes where the ReLU passes, and nowhere else. A NaN in x passes nothing.
+TEST(LocalBatchNormLayer, GradientsThroughAReluAreChosenByBits) {
+  const double infinite = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  using detail::if_positive;
+  EXPECT_EQ(if_positive(1.0, infinite), infinite);
+  EXPECT_EQ(if_positive(-1.0, infinite), 0.0);
+  EXPECT_EQ(if_positive(0.0, 3.0), 0.0);
+  EXPECT_EQ(if_positive(nan, 3.0), 0.0);
+  EXPECT_FALSE(std::signbit(if_positive(-1.0, -3.0)));
+  EXPECT_TRUE(std::isnan(if_positive(1e-30F, static_cast<float>(nan))));
+  EXPECT_EQ(if_positive(-1e-30F, static_cast<float>(nan)), 0.0F);
+  EXPECT_EQ(if_positive(2.0F, -3.5F), -3.5F);
 }
 
 TEST(LocalBatchNormLayer, EmptyBoxesContributeNothing) {
