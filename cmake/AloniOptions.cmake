@@ -22,6 +22,9 @@ set(aloni_TESTS_PER_FOLDER 0 CACHE STRING "Most files in a folder's program of t
 mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE aloni_TESTS_PER_FOLDER)
 set(aloni_CXX_ARCH ""
     CACHE STRING "-march= of aloni's own sources (native, x86-64-v3, …), never of its users; empty: none")
+set(aloni_all_activations float double bfloat16 float16)
+set(aloni_ACTIVATIONS "${aloni_all_activations}"
+    CACHE STRING "Types of activations for which networks are compiled, float among them; tests need all")
 set(aloni_SANITIZE "" CACHE STRING "-fsanitize= of aloni's own sources: address,undefined or thread")
 set_property(CACHE aloni_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
 
@@ -29,6 +32,23 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
   message(STATUS "aloni: no CMAKE_BUILD_TYPE given, using ${CMAKE_BUILD_TYPE}")
 endif()
+
+foreach(type IN LISTS aloni_ACTIVATIONS)
+  if(NOT type IN_LIST aloni_all_activations)
+    message(FATAL_ERROR "aloni_ACTIVATIONS has ${type}, which is none of ${aloni_all_activations}")
+  endif()
+endforeach()
+if(NOT "float" IN_LIST aloni_ACTIVATIONS)
+  message(FATAL_ERROR "aloni_ACTIVATIONS is ${aloni_ACTIVATIONS}: float must be among the types, other types need it")
+endif()
+foreach(type IN LISTS aloni_all_activations)
+  foreach(user IN ITEMS TESTS BENCHMARKS)
+    if(aloni_ENABLE_${user} AND NOT type IN_LIST aloni_ACTIVATIONS)
+      message(FATAL_ERROR "aloni_ACTIVATIONS has no ${type}, which aloni_ENABLE_${user} needs: "
+                          "add it, or switch aloni_ENABLE_${user} OFF")
+    endif()
+  endforeach()
+endforeach()
 
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_CXX_EXTENSIONS OFF) # Kokkos warns of any other value

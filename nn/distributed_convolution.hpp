@@ -73,6 +73,8 @@ struct DistributedConvolutionOptions {
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class DistributedConvolution {
+  static_assert(has_activations<T>, "this build of aloni has no such activations: CMake option aloni_ACTIVATIONS");
+
  public:
   /// Plans all passes and allocates their memory.
   /// Collective over the ranks of the plan.

@@ -2,7 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/average.hpp>
-#include <aloni/views/detail/instantiate.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 
 #include <cstddef>
 #include <utility>
@@ -69,7 +69,7 @@ Index GradientSum<T, Exec>::bytes() const {
 }
 
 #define INSTANTIATE(T, Exec) template class GradientSum<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

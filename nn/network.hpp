@@ -145,6 +145,8 @@ struct BatchStaging {
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class Network {
+  static_assert(has_activations<T>, "this build of aloni has no such activations: CMake option aloni_ACTIVATIONS");
+
  public:
   using Mem = typename Exec::memory_space;
 

@@ -5,11 +5,11 @@
 #include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/tensor.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
 #include <array>
@@ -390,7 +390,7 @@ void Parameters<T, Exec>::update_segment(const Exec& exec, std::size_t segment, 
 }
 
 #define INSTANTIATE(T, Exec) template class Parameters<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -4,8 +4,8 @@
 #include <aloni/core/io/file_system.hpp>
 #include <aloni/core/nearest_file.hpp>
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 #include <aloni/nn/weights_file.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <vector>
 
@@ -59,7 +59,7 @@ void read_trained_weights(const comm::Communicator& comm, const Queue<Exec>& que
   template void read_trained_weights<T, Exec>(const comm::Communicator&, const Queue<Exec>&,         \
                                               const NetworkDescription&, const Parameters<T, Exec>&, \
                                               const TrainedWeights&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

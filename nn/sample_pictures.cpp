@@ -2,6 +2,7 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/float16.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/metrics.hpp>
 
 #include <algorithm>
@@ -170,9 +171,9 @@ std::vector<SampleResult> SampleSums::results() const {
   template void SampleSums::add_inputs<T>(const views::Box&, std::span<const T>); \
   template void SampleSums::add_outputs<T>(const views::Box&, const Outputs<T>&);
 INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(comm::bfloat16)
-INSTANTIATE(comm::float16)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+ALONI_WITH_FLOAT16(INSTANTIATE(comm::float16))
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -1,7 +1,7 @@
 #include <aloni/nn/update_norms.hpp>
 
+#include <aloni/nn/local/detail/activations.hpp>
 #include <aloni/nn/local/norms.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <limits>
 #include <span>
@@ -126,7 +126,7 @@ Index UpdateNorms<T, Exec>::bytes() const {
 }
 
 #define INSTANTIATE(T, Exec) template class UpdateNorms<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -1,7 +1,7 @@
 #include <aloni/nn/weight_average.hpp>
 
 #include <aloni/nn/local/average.hpp>
-#include <aloni/views/detail/instantiate.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 
 #include <cstddef>
 
@@ -61,7 +61,7 @@ Index WeightAverage<T, Exec>::bytes() const {
 }
 
 #define INSTANTIATE(T, Exec) template class WeightAverage<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -4,8 +4,8 @@
 #include <aloni/core/io/file_system.hpp>
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
 #include <aloni/nn/detail/weights_loader.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 #include <aloni/nn/safetensors.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -62,7 +62,7 @@ void read_weights(const Queue<Exec>& queue, const NetworkDescription& network, c
                                        const Parameters<T, Exec>&, const std::string&);                          \
   template void read_weights<T, Exec>(const Queue<Exec>&, const NetworkDescription&, const Parameters<T, Exec>&, \
                                       const std::string&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

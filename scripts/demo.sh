@@ -8,7 +8,7 @@ cd "$root"
 echo "demo: building the aloni command" >&2
 log=$(mktemp)
 # The program runs on this machine only, so it is compiled for its processor.
-build() { cmake --preset host -D aloni_CXX_ARCH=native && cmake --build --preset host --target aloni_command; }
+build() { cmake --preset demo -D aloni_CXX_ARCH=native && cmake --build build/demo --target aloni_command; }
 if ! build >"$log" 2>&1; then
   cat "$log" >&2
   exit 1
@@ -18,5 +18,5 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the layers are too small for more
 # The ranks' stderr is the launcher's pipe, so they cannot detect a terminal themselves.
 progress=plain
 [[ -t 2 ]] && progress=line
-exec scripts/mpirun -n 2 build/host/bin/aloni train --model lenet5 --data examples/data/mnist_subset \
+exec scripts/mpirun -n 2 build/demo/bin/aloni train --model lenet5 --data examples/data/mnist_subset \
   --epochs 5 --batch 64 --strategy h2 --progress $progress "$@"

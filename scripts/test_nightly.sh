@@ -3,7 +3,7 @@
 # sanitizers, everything compiled for CUDA without spills, eight times as many random cases from a new seed, 200 kills
 # and 100 stops, 1,000 factorisations in random orders, each reader of files fuzzed for ten minutes, and the deliberate
 # faults of unit_tests/mutation, none of which may survive. The trials of host become the figures of docs/guarantees.md.
-#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [cuda] [fuzz] [mutations]   (without: all six)
+#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [demo] [cuda] [fuzz] [mutations]   (without: all seven)
 #   scripts/test_nightly.sh guarantees      of host, only the tests whose trials become these figures
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
@@ -14,7 +14,7 @@ scripts/setup.sh || exit 1
 export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
 export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000 ALONI_FACTORISATIONS=1000
 echo "nightly: seed $ALONI_FUZZ_SEED"
-(($#)) || set -- host host-debug host-tsan cuda fuzz mutations
+(($#)) || set -- host host-debug host-tsan demo cuda fuzz mutations
 
 # The deliberate faults take hours. An interrupted run goes on if commit and changes of the tree are still the same.
 mutations() {
@@ -28,6 +28,16 @@ mutations() {
   status=$?
   ((status > 128)) || rm -f "$folder/state" # not interrupted: the next run begins with the first fault
   return $status
+}
+
+# Its build has activations of float alone, and must say so.
+demo() {
+  local refused
+  scripts/demo.sh --epochs 1 || return 1
+  refused=$(build/demo/bin/aloni train --model lenet5 --data synthetic --precision bfloat16 2>&1)
+  (($? == 2)) && [[ $refused == *aloni_ACTIVATIONS* ]] && return
+  echo "nightly: the demo's command does not refuse bfloat16: $refused"
+  return 1
 }
 
 # The inputs that reach new code stay in build/nightly-fuzz/kept, where the next run begins. A find stays beside them.
@@ -60,6 +70,7 @@ for part in "$@"; do
         cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 "${only[@]}" || failed+=("$part")
       ;;
+    demo) (demo) || failed+=(demo) ;;
     cuda) # compiled and linked only; then again the files of docs/device_kernels.md, for their spills
       command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
       if command -v nvcc >/dev/null; then
@@ -73,7 +84,7 @@ for part in "$@"; do
     fuzz) (fuzz) || failed+=(fuzz) ;;
     mutations) mutations || failed+=("$part") ;;
     *)
-      echo "test_nightly: $part is none of host, host-debug, host-tsan, guarantees, cuda, fuzz, mutations" >&2
+      echo "test_nightly: $part is none of host, host-debug, host-tsan, guarantees, demo, cuda, fuzz, mutations" >&2
       exit 2
       ;;
   esac

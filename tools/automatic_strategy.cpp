@@ -1,12 +1,11 @@
 #include <aloni/tools/automatic_strategy.hpp>
 
-#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
-#include <aloni/core/float16.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/halo/placement/place_ranks.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -276,11 +275,9 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   return chosen;
 }
 
-template AutomaticStrategy choose_automatically<float>(const comm::Communicator&, const AutomaticStrategyRequest&);
-template AutomaticStrategy choose_automatically<double>(const comm::Communicator&, const AutomaticStrategyRequest&);
-template AutomaticStrategy choose_automatically<comm::bfloat16>(const comm::Communicator&,
-                                                                const AutomaticStrategyRequest&);
-template AutomaticStrategy choose_automatically<comm::float16>(const comm::Communicator&,
-                                                               const AutomaticStrategyRequest&);
+#define INSTANTIATE(T, Exec) \
+  template AutomaticStrategy choose_automatically<T>(const comm::Communicator&, const AutomaticStrategyRequest&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tools

@@ -75,7 +75,7 @@ void ConvolutionArguments::check() const {
   check_range("--batch", batch_, 1, most_of_an_option);
   check_range("--workspace", workspace_, 0, Index{1} << 50);
   strategy_.check();
-  precision_of(precision_);
+  check_computed_precision(precision_);
 }
 
 void ConvolutionArguments::add_to(comm::ReplicatedValues& values) const {

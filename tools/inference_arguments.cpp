@@ -30,7 +30,7 @@ void InferenceArguments::check() const {
            weights_.empty() ? "a file of weights, or --checkpoint DIR" : "no --checkpoint beside it");
   }
   check_range("--batch", batch_, 1, most_of_an_option);
-  precision_of(precision_);
+  check_computed_precision(precision_);
   backend_of(backend_);
   strategy_.check();
 }

@@ -1,4 +1,5 @@
 #include <aloni/core/bfloat16.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/core/float16.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/local_types.hpp>
@@ -26,6 +27,14 @@ nn::NodeTime measure(const comm::Communicator& comm, const LaidOutPlan& p, int n
   return nn::measure_node<T, Exec>(comm, Queue<Exec>(), *p.plan, p.layout, node, p.machine, options);
 }
 
+template <class T>
+nn::NodeTime measure_if_compiled(const comm::Communicator& comm, const LaidOutPlan& p, int node,
+                                 const nn::MeasureOptions& options) {
+  if constexpr (nn::has_activations<T>) return measure<T>(comm, p, node, options);
+  throw Unsupported("aloni::tools::kernel_measurement", "activations", nn::name(nn::element_type<T>),
+                    "a type of this build (CMake option aloni_ACTIVATIONS)");
+}
+
 }  // namespace
 
 model::MeasureKernel kernel_measurement(const comm::Communicator& comm, const model::Machine& machine,
@@ -40,13 +49,13 @@ model::MeasureKernel kernel_measurement(const comm::Communicator& comm, const mo
     nn::NodeTime time;
     switch (plan.buffers[static_cast<std::size_t>(plan.input)].type) {
       case nn::ElementType::bfloat16:
-        time = measure<comm::bfloat16>(comm, *last, node, measuring);
+        time = measure_if_compiled<comm::bfloat16>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float16:
-        time = measure<comm::float16>(comm, *last, node, measuring);
+        time = measure_if_compiled<comm::float16>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float64:
-        time = measure<double>(comm, *last, node, measuring);
+        time = measure_if_compiled<double>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float32:
       case nn::ElementType::int32:

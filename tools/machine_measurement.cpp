@@ -189,8 +189,11 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   if (on_host ? planning.onednn : planning.cudnn)
     p.float32_flops = std::max(p.float32_flops, convolution_rate<float>(comm, planning) / units);
   p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
-  if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
-  if (!on_host) p.float16_flops = convolution_rate<comm::float16>(comm, planning) / units;  // hosts compute in float
+  if constexpr (nn::has_activations<comm::bfloat16>)
+    if (planning.onednn_bfloat16 || !on_host)
+      p.bfloat16_flops = convolution_rate<comm::bfloat16>(comm, planning) / units;
+  if constexpr (nn::has_activations<comm::float16>)
+    if (!on_host) p.float16_flops = convolution_rate<comm::float16>(comm, planning) / units;  // hosts compute in float
   p.kernel_seconds = on_first_rank(comm, [&] { return empty_kernel_seconds(); });
   if (!on_host) p.host_bandwidth = host_bandwidth(comm, seconds);
   const std::size_t own = own_cache_bytes(), shared = shared_cache_bytes();

@@ -4,6 +4,27 @@
 
 namespace aloni::tools {
 
+namespace {
+
+/// f.operator()<T>() for a type of activations.
+template <class F>
+bool with_type(nn::ElementType type, const F& f) {
+  switch (type) {
+    case nn::ElementType::float64:
+      return f.template operator()<double>();
+    case nn::ElementType::bfloat16:
+      return f.template operator()<comm::bfloat16>();
+    case nn::ElementType::float16:
+      return f.template operator()<comm::float16>();
+    case nn::ElementType::float32:
+    case nn::ElementType::int32:
+      break;
+  }
+  return f.template operator()<float>();
+}
+
+}  // namespace
+
 void add_precision_option(CLI::App& command, std::string& precision) {
   add_option(command, "--precision", precision,
              "Type of activations: " + listed(precisions) +
@@ -15,6 +36,15 @@ nn::ElementType precision_of(const std::string& name) {
   for (const auto& [known, type] : precisions)
     if (known == name) return type;
   refuse("--precision", name, one_of_listed(name, precisions));
+}
+
+void check_computed_precision(const std::string& name) {
+  const bool computed = with_type(precision_of(name), []<class T> { return nn::has_activations<T>; });
+  if (computed) return;
+  std::string types;
+  for (const auto& [known, type] : precisions)
+    if (with_type(type, []<class T> { return nn::has_activations<T>; })) types += (types.empty() ? "" : ", ") + known;
+  refuse("--precision", name, types + ": this build has no other types (CMake option aloni_ACTIVATIONS)");
 }
 
 }  // namespace aloni::tools

@@ -149,7 +149,7 @@ void TrainCommand::check() const {
   if (options_.accumulate < 1 || options_.batch % options_.accumulate != 0)
     refuse("--accumulate", std::to_string(options_.accumulate),
            "a divisor of --batch " + std::to_string(options_.batch));
-  precision_of(precision_);
+  check_computed_precision(precision_);
   if (options_.tf32 && precision_ != "float")
     refuse("--tf32", "given", "--precision float, whose products it shortens");
   if (options_.check_replicas < 0 || options_.check_replicas > most) {

@@ -1,6 +1,6 @@
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
 
-#include <aloni/views/detail/instantiate.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -98,7 +98,7 @@ void archive_parameters(Archive& archive, const Queue<Exec>& queue, const Networ
                                          const Parameters<T, Exec>&);                                               \
   template void archive_parameters<T, Exec>(Archive&, const Queue<Exec>&, const NetworkDescription&,                \
                                             const Parameters<T, Exec>&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::checkpoint

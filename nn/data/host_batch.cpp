@@ -3,6 +3,7 @@
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/float16.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/data/sample_values.hpp>
 #include <aloni/nn/data/target_values.hpp>
 
@@ -109,9 +110,9 @@ void check_fits(const Dataset& set, const std::string& set_name, const NetworkDe
   template void read_batch(const Dataset&, const AugmentationDraws&, std::span<const Index>, const BatchPart&, \
                            HostBatch<T>&);
 INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(comm::bfloat16)
-INSTANTIATE(comm::float16)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+ALONI_WITH_FLOAT16(INSTANTIATE(comm::float16))
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

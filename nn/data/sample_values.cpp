@@ -2,6 +2,7 @@
 
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/float16.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/data/target_values.hpp>
 
 #include <algorithm>
@@ -201,9 +202,9 @@ void read_pixel_labels(const Dataset& set, Index sample, const Augmentation& cha
   template void read_target_elements(const Dataset&, Index, const Augmentation&, const Box&, std::vector<std::byte>&, \
                                      std::span<T>);
 INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(comm::bfloat16)
-INSTANTIATE(comm::float16)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+ALONI_WITH_FLOAT16(INSTANTIATE(comm::float16))
 #undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -53,7 +53,7 @@ void exchange(const Exec& exec, OutArray<T, Exec> a, OutArray<T, Exec> b) {
   template void average_step<T, Exec>(const Exec&, double, InArray<T, Exec>, OutArray<T, Exec>);              \
   template void weighted_sum_step<T, Exec>(const Exec&, double, double, InArray<T, Exec>, OutArray<T, Exec>); \
   template void exchange<T, Exec>(const Exec&, OutArray<T, Exec>, OutArray<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

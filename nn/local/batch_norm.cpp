@@ -211,7 +211,7 @@ ALONI_INSTANTIATE_SPACES(INSTANTIATE)
 #define INSTANTIATE(T, Exec)                                                                                \
   template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>, \
                                                         OutArray<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 #define INSTANTIATE(T, Exec)                                                                            \

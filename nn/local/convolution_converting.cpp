@@ -124,8 +124,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const Con
   template std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses, ConvolutionBackend,        \
       const std::shared_ptr<FilterOrders>&);
-ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
-ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::float16)
+ALONI_INSTANTIATE_16_BIT(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

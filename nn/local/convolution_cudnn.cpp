@@ -1,5 +1,6 @@
 #include <aloni/core/comm/device/native_stream.hpp>
 #include <aloni/core/config.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/cudnn_convolution.hpp>
 #include <aloni/nn/local/detail/cudnn_plan_cache.hpp>
@@ -66,9 +67,9 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_cudnn_convolution(const Convolut
   template std::unique_ptr<LocalConvolution<T, Kokkos::Cuda>> make_cudnn_convolution<T, Kokkos::Cuda>( \
       const ConvolutionProblem&, const Kokkos::Cuda&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
 INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(comm::bfloat16)
-INSTANTIATE(comm::float16)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+ALONI_WITH_FLOAT16(INSTANTIATE(comm::float16))
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -1,3 +1,4 @@
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/depthwise_kernels.hpp>
 #include <aloni/nn/local/detail/row_walker.hpp>
@@ -311,9 +312,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const Conv
 }
 
 using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<LocalConvolution<float, Host>> make_depthwise_convolution<float, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses);
-template std::unique_ptr<LocalConvolution<double, Host>> make_depthwise_convolution<double, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+#define INSTANTIATE(T)                                                                     \
+  template std::unique_ptr<LocalConvolution<T, Host>> make_depthwise_convolution<T, Host>( \
+      const ConvolutionProblem&, const Host&, ConvolutionPasses);
+INSTANTIATE(float)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+#undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -411,7 +411,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution(const
 #define INSTANTIATE(T, Exec)                                                                    \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -1,3 +1,4 @@
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
@@ -187,9 +188,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const Convolu
 }
 
 using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<LocalConvolution<float, Host>> make_onednn_convolution<float, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
-template std::unique_ptr<LocalConvolution<comm::bfloat16, Host>> make_onednn_convolution<comm::bfloat16, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
+#define INSTANTIATE(T)                                                                  \
+  template std::unique_ptr<LocalConvolution<T, Host>> make_onednn_convolution<T, Host>( \
+      const ConvolutionProblem&, const Host&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
+INSTANTIATE(float)
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+#undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -94,7 +94,7 @@ void dense_backward_parameters(const Exec& exec, InTensor<T, Exec> x, InTensor<T
   template void dense_backward_data<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<T, Exec>, Tensor<T, Exec>);      \
   template void dense_backward_parameters<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Array<T, Exec>, \
                                                    OutArray<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -3,6 +3,7 @@
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/float16.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 
 #include <cstdint>
 #include <type_traits>
@@ -17,6 +18,13 @@ inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16>  ?
                                             : std::is_same_v<T, comm::float16> ? ElementType::float16
                                             : std::is_same_v<T, double>        ? ElementType::float64
                                                                                : ElementType::float32;
+
+/// Whether this build computes networks with activations of T (CMake option aloni_ACTIVATIONS).
+template <class T>
+inline constexpr bool has_activations = std::is_same_v<T, double>           ? ALONI_HAS_DOUBLE != 0
+                                        : std::is_same_v<T, comm::bfloat16> ? ALONI_HAS_BFLOAT16 != 0
+                                        : std::is_same_v<T, comm::float16>  ? ALONI_HAS_FLOAT16 != 0
+                                                                            : std::is_same_v<T, float>;
 
 /// Types of 16 bits. Layers of such activations have parameters of float, and compute in float.
 constexpr bool is_16_bit(ElementType type) { return type == ElementType::bfloat16 || type == ElementType::float16; }

@@ -150,7 +150,7 @@ void find_factors(const Exec& exec, const FactorOptions& options, const SquareSu
 #define INSTANTIATE(T, Exec)                                                                                        \
   template void sum_squares<T, Exec>(const Exec&, InArray<T, Exec>, std::type_identity_t<RunsOfNorms<Exec>>, Index, \
                                      OutArray<double, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 #define INSTANTIATE(Exec)                                                                                             \

@@ -255,8 +255,7 @@ ALONI_INSTANTIATE_LAYERS(INSTANTIATE)
 #define INSTANTIATE(Narrow, Exec)                                                                       \
   template void convert<Narrow, float, Exec>(const Exec&, InTensor<float, Exec>, Tensor<Narrow, Exec>); \
   template void convert<float, Narrow, Exec>(const Exec&, InTensor<Narrow, Exec>, Tensor<float, Exec>);
-ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
-ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::float16)
+ALONI_INSTANTIATE_16_BIT(INSTANTIATE)
 #undef INSTANTIATE
 
 #define INSTANTIATE(T, Exec)                                                                                        \
@@ -269,7 +268,7 @@ ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::float16)
   template void lars_step<T, Exec>(const Exec&, const LarsOptions&, InArray<T, Exec>, Array<T, Exec>,               \
                                    OutArray<T, Exec>, std::type_identity_t<TensorsOfNorms<Exec>>,                   \
                                    InArray<double, Exec>, InArray<double, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

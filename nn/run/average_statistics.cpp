@@ -1,7 +1,7 @@
 #include <aloni/nn/run/average_statistics.hpp>
 
 #include <aloni/core/comm/view_all_reduce.hpp>
-#include <aloni/views/detail/instantiate.hpp>
+#include <aloni/nn/local/detail/activations.hpp>
 
 #include <cstddef>
 #include <utility>
@@ -69,7 +69,7 @@ void average_statistics(const comm::Communicator& comm, const Queue<Exec>& queue
 #define INSTANTIATE(T, Exec)                                                                                   \
   template void average_statistics<T, Exec>(const comm::Communicator&, const Queue<Exec>&, const NetworkPlan&, \
                                             const Parameters<T, Exec>&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::detail

@@ -7,7 +7,6 @@
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/step_recorder.hpp>
 #include <aloni/nn/stream_plan.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
 #include <array>
@@ -205,7 +204,7 @@ ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #define INSTANTIATE(T, Exec)                                                                                        \
   template void check_parameters<T, Exec>(const comm::Communicator&, const NetworkDescription&, const NetworkPlan&, \
                                           const Parameters<T, Exec>&, const NetworkOptions&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_PARAMETERS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::detail

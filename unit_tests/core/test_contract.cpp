@@ -258,9 +258,13 @@ TEST_F(Contracts, AMessageThatIsOnItsWayForLongHasBeenSent) {
       same.wait(same.receive(std::span(&received, 1), 0, 3));
       same.wait(same.send(std::span<const int>(&received, 1), 0, 3));
     }
-    if (rank < 2) EXPECT_EQ(received, i);
+    if (rank < 2) {
+      EXPECT_EQ(received, i);
+    }
   }
-  if (rank < 2) EXPECT_GT(std::chrono::steady_clock::now() - start, 1s);
+  if (rank < 2) {
+    EXPECT_GT(std::chrono::steady_clock::now() - start, 1s);
+  }
 }
 
 // --- transfers ---

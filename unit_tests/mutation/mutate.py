@@ -34,7 +34,8 @@ NN_PURE = [("test_nn_pure", "test_step_graph,test_stream_plan,test_network_plan"
 LOCAL = [("test_local", "test_filter_orders", 0)]
 CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
-PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation,test_summed_gradients", 0)]
+PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation,test_summed_gradients,"
+         "test_known_sums", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
       ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_16_bit", 2),
       ("test_nn", "test_16_bit", 3),

@@ -62,8 +62,9 @@ TEST(MachineMeasurement, TheMemoryOfAJobIsSharedByTheRanksOfItsNode) {
   const auto comm = aloni::test::make_communicator();
   KernelPlace place = kernel_place(comm);
   EXPECT_GT(place.memory_bytes, 0);
-  if (place.on_host)
+  if (place.on_host) {
     EXPECT_DOUBLE_EQ(place.memory_bytes * comm.node().size(), static_cast<double>(usable_memory_bytes()));
+  }
   EXPECT_DOUBLE_EQ(place.host_memory_bytes * comm.node().size(), static_cast<double>(usable_memory_bytes()));
   // Ranks that share a device share its memory.
   EXPECT_EQ(ranks_with_equal(comm, "0000:01:00.0"), comm.size());

@@ -1,5 +1,6 @@
 #include <aloni/nn/local/detail/depthwise_kernels.hpp>
 
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/vector_types.hpp>
 
 namespace aloni::nn::local::detail {
@@ -171,8 +172,8 @@ const DepthwiseKernels<T>& depthwise_kernels() {
 }
 
 template const DepthwiseKernels<float>& depthwise_kernels<float>();
-template const DepthwiseKernels<double>& depthwise_kernels<double>();
 template std::vector<const DepthwiseKernels<float>*> all_depthwise_kernels<float>();
-template std::vector<const DepthwiseKernels<double>*> all_depthwise_kernels<double>();
+ALONI_WITH_DOUBLE(template const DepthwiseKernels<double>& depthwise_kernels<double>();)
+ALONI_WITH_DOUBLE(template std::vector<const DepthwiseKernels<double>*> all_depthwise_kernels<double>();)
 
 }  // namespace aloni::nn::local::detail

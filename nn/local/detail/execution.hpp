@@ -1,19 +1,14 @@
 #pragma once
 // How loops over a tensor are shared out in an execution space. On a host, one index is a row (sample, depth, height),
 // and the compiler vectorises the inner loop over width × channels. On a device, one index is one element.
+#include <aloni/nn/local/detail/activations.hpp>
 #include <aloni/nn/local/local_types.hpp>
-#include <aloni/views/detail/instantiate.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <cstdint>
 #include <string>
 #include <type_traits>
-
-/// INSTANTIATE(T, Exec) for all types of activations and the execution spaces of views/detail/instantiate.hpp.
-#define ALONI_INSTANTIATE_LAYERS(INSTANTIATE)                        \
-  ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, ::aloni::comm::bfloat16) \
-  ALONI_INSTANTIATE_SPACES(INSTANTIATE, ::aloni::comm::float16)
 
 namespace aloni::nn::local::detail {
 

@@ -1,5 +1,6 @@
 #include <aloni/nn/local/detail/pool_kernels.hpp>
 
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/vector_types.hpp>
 
 #include <type_traits>
@@ -139,6 +140,6 @@ const PoolKernels<T>& pool_kernels() {
 }
 
 template const PoolKernels<float>& pool_kernels<float>();
-template const PoolKernels<double>& pool_kernels<double>();
+ALONI_WITH_DOUBLE(template const PoolKernels<double>& pool_kernels<double>();)
 
 }  // namespace aloni::nn::local::detail
