@@ -1,11 +1,13 @@
 #include <aloni/tools/automatic_strategy.hpp>
 
+#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/float16.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/halo/placement/place_ranks.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
-#include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -275,9 +277,12 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   return chosen;
 }
 
-#define INSTANTIATE(T, Exec) \
+#define INSTANTIATE(T) \
   template AutomaticStrategy choose_automatically<T>(const comm::Communicator&, const AutomaticStrategyRequest&);
-ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+INSTANTIATE(float)
+ALONI_WITH_DOUBLE(INSTANTIATE(double))
+ALONI_WITH_BFLOAT16(INSTANTIATE(comm::bfloat16))
+ALONI_WITH_FLOAT16(INSTANTIATE(comm::float16))
 #undef INSTANTIATE
 
 }  // namespace aloni::tools
