@@ -47,7 +47,7 @@ FuzzTarget strategy_target() {
                 if (to_string(nn::Strategy::parse(text, "again")) != text)
                   throw std::logic_error("a strategy that changes when it is written");
               },
-          .heap_per_byte = 64};
+          .heap_per_byte = 256};  // a rule has four bytes at least, and two lists of rules exist at once
 }
 
 FuzzTarget tuning_target() {
