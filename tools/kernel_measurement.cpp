@@ -20,17 +20,13 @@ struct LaidOutPlan {
   nn::MemoryLayout layout;
 };
 
+/// Throws Unsupported for a type of activations that this build does not compute.
 template <class T>
 nn::NodeTime measure(const comm::Communicator& comm, const LaidOutPlan& p, int node,
                      const nn::MeasureOptions& options) {
   using Exec = nn::execution_space_t<T>;
-  return nn::measure_node<T, Exec>(comm, Queue<Exec>(), *p.plan, p.layout, node, p.machine, options);
-}
-
-template <class T>
-nn::NodeTime measure_if_compiled(const comm::Communicator& comm, const LaidOutPlan& p, int node,
-                                 const nn::MeasureOptions& options) {
-  if constexpr (nn::has_activations<T>) return measure<T>(comm, p, node, options);
+  if constexpr (nn::has_activations<T>)
+    return nn::measure_node<T, Exec>(comm, Queue<Exec>(), *p.plan, p.layout, node, p.machine, options);
   throw Unsupported("aloni::tools::kernel_measurement", "activations", nn::name(nn::element_type<T>),
                     "a type of this build (CMake option aloni_ACTIVATIONS)");
 }
@@ -49,13 +45,13 @@ model::MeasureKernel kernel_measurement(const comm::Communicator& comm, const mo
     nn::NodeTime time;
     switch (plan.buffers[static_cast<std::size_t>(plan.input)].type) {
       case nn::ElementType::bfloat16:
-        time = measure_if_compiled<comm::bfloat16>(comm, *last, node, measuring);
+        time = measure<comm::bfloat16>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float16:
-        time = measure_if_compiled<comm::float16>(comm, *last, node, measuring);
+        time = measure<comm::float16>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float64:
-        time = measure_if_compiled<double>(comm, *last, node, measuring);
+        time = measure<double>(comm, *last, node, measuring);
         break;
       case nn::ElementType::float32:
       case nn::ElementType::int32:

@@ -6,21 +6,19 @@ namespace aloni::tools {
 
 namespace {
 
-/// f.operator()<T>() for a type of activations.
-template <class F>
-bool with_type(nn::ElementType type, const F& f) {
+bool is_computed(nn::ElementType type) {
   switch (type) {
     case nn::ElementType::float64:
-      return f.template operator()<double>();
+      return nn::has_activations<double>;
     case nn::ElementType::bfloat16:
-      return f.template operator()<comm::bfloat16>();
+      return nn::has_activations<comm::bfloat16>;
     case nn::ElementType::float16:
-      return f.template operator()<comm::float16>();
+      return nn::has_activations<comm::float16>;
     case nn::ElementType::float32:
     case nn::ElementType::int32:
       break;
   }
-  return f.template operator()<float>();
+  return nn::has_activations<float>;
 }
 
 }  // namespace
@@ -39,11 +37,10 @@ nn::ElementType precision_of(const std::string& name) {
 }
 
 void check_computed_precision(const std::string& name) {
-  const bool computed = with_type(precision_of(name), []<class T> { return nn::has_activations<T>; });
-  if (computed) return;
+  if (is_computed(precision_of(name))) return;
   std::string types;
   for (const auto& [known, type] : precisions)
-    if (with_type(type, []<class T> { return nn::has_activations<T>; })) types += (types.empty() ? "" : ", ") + known;
+    if (is_computed(type)) types += (types.empty() ? "" : ", ") + known;
   refuse("--precision", name, types + ": this build has no other types (CMake option aloni_ACTIVATIONS)");
 }
 
