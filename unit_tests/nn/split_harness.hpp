@@ -1,7 +1,8 @@
 #pragma once
-// Runs one network unsplit on every rank and split over all ranks, and compares each rank's part.
+// Runs one network unsplit on rank 0 and split over all ranks, and compares each rank's part.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/random.hpp>
+#include <aloni/nn/model_file.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/tensor.hpp>
 
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -60,6 +62,18 @@ auto on_host(const View& v) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dense);
 }
 
+/// A whole tensor, elements in the order of its indices.
+struct Whole {
+  Extents extents;
+  std::vector<double> values;
+
+  double operator()(Index n, Index d, Index h, Index w, Index c) const {
+    return values[static_cast<std::size_t>(linear(extents, {n, d, h, w, c}))];
+  }
+};
+
+inline const Whole& on_host(const Whole& whole) { return whole; }
+
 template <class T, class View>
 void fill(const View& v, const Box& box, const Extents& whole, Values kind, std::uint64_t seed, std::uint64_t stream) {
   auto host = on_host(v);
@@ -74,8 +88,8 @@ void fill(const View& v, const Box& box, const Extents& whole, Values kind, std:
 /// (The gradient of a bias before batch normalisation is zero except for rounding.)
 template <class PartView, class WholeView>
 double difference(const PartView& part, const Box& box, const WholeView& whole) {
-  const auto p = on_host(part);
-  const auto w = on_host(whole);
+  const auto& p = on_host(part);
+  const auto& w = on_host(whole);
   double worst = 0, largest = 0;
   for_each_index(box, views::extents_of(box), [&](const auto& i, Index) {
     const auto a = static_cast<double>(p(i[0], i[1], i[2], i[3], i[4]));
@@ -149,6 +163,83 @@ struct Run {
   }
 };
 
+/// The results of one step of a whole network.
+struct StepResults {
+  Whole output, input_gradient;
+  std::vector<Whole> gradients;       // of each parameter
+  std::vector<double> all_gradients;  // as gather_gradients() returns them
+
+  /// With the extents of the given run, all values zero.
+  template <class T>
+  explicit StepResults(const Run<T>& run)
+      : output(zeros(run.network.output_distribution().extents())),
+        input_gradient(zeros(run.network.input_distribution().extents())) {
+    for (const ParameterDescription& d : run.parameters.descriptions()) {
+      gradients.push_back(zeros(d.extents));
+      all_gradients.resize(all_gradients.size() + static_cast<std::size_t>(d.extents.size()));
+    }
+  }
+
+  static Whole zeros(const Extents& extents) {
+    return {extents, std::vector<double>(static_cast<std::size_t>(extents.size()))};
+  }
+
+  /// Takes the results of an unsplit run.
+  template <class T>
+  void read(Run<T>& one) {
+    const auto copy = [](const auto& view, std::vector<double>& to) {
+      const auto host = on_host(view);
+      ASSERT_EQ(host.size(), to.size());
+      std::transform(host.data(), host.data() + host.size(), to.begin(), [](auto x) { return static_cast<double>(x); });
+    };
+    copy(one.network.output(), output.values);
+    copy(one.network.input_gradient(), input_gradient.values);
+    for (std::size_t p = 0; p < gradients.size(); ++p)
+      copy(one.parameters.gradient(static_cast<int>(p)), gradients[p].values);
+    const auto gathered = one.parameters.gather_gradients(one.queue);
+    ASSERT_EQ(gathered.size(), all_gradients.size());
+    std::copy_n(gathered.data(), gathered.size(), all_gradients.begin());
+  }
+
+  /// Collective.
+  void broadcast(const comm::Communicator& comm) {
+    const auto send = [&](std::vector<double>& values) { comm.run(comm::Broadcast{std::span(values), 0}); };
+    send(output.values);
+    send(input_gradient.values);
+    for (Whole& gradient : gradients) send(gradient.values);
+    send(all_gradients);
+  }
+};
+
+/// In the second step buffers are full of other values.
+constexpr std::uint64_t compared_steps = 2;
+
+/// The results of the unsplit network, which rank 0 computes. Many strategies in turn are compared with one network, so
+/// the last results are kept. `like`: a run of the same network. Collective.
+template <class T>
+const std::vector<StepResults>& unsplit_results(const comm::Communicator& comm, const NetworkDescription& net,
+                                                Index samples, Values values, std::uint64_t seed,
+                                                local::ConvolutionBackend backend, const Run<T>& like) {
+  static std::vector<StepResults> results;
+  static std::string name_of_results;
+  const std::string name = to_json(net) + std::to_string(samples) + (values == Values::reals ? " reals " : " ") +
+                           std::to_string(seed) + " " + std::to_string(static_cast<int>(backend));
+  if (name == name_of_results) return results;
+  results.assign(compared_steps, StepResults(like));
+  const auto self = comm.split(comm.rank(), 0);
+  if (comm.rank() == 0) {
+    Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
+    for (std::uint64_t step = 0; step < compared_steps; ++step) {
+      one.fill_parameters(step);
+      one.step(step);
+      results[step].read(one);
+    }
+  }
+  for (StepResults& step : results) step.broadcast(comm);
+  name_of_results = name;
+  return results;
+}
+
 /// Compares output, input gradient and parameter gradients; with tolerance 0 all bits must agree. Returns false on
 /// all ranks if any rank saw a difference. Collective.
 template <class T>
@@ -160,41 +251,36 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
   constexpr bool on_host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename execution_space_t<T>::memory_space>::accessible;
   const double gradient_tolerance = is_16_bit(element_type<T>) && !on_host ? std::max(tolerance, 1.0 / 128) : tolerance;
-  const auto self = comm.split(comm.rank(), 0);
-  Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   const Weights weights = seed % 2 == 0 ? Weights::split : Weights::whole;
   const std::uint64_t schedule_seed = seed % 3 == 0 ? seed : 0;  // default order, or a random allowed order
   // Layers as small as these are computed at once by default.
   const std::optional<double> largest_overhead = seed / 2 % 2 == 0 ? std::optional(1.0) : std::nullopt;
   Run<T> many(comm, net, strategy, samples, values, seed, backend, weights, schedule_seed, largest_overhead);
-  for (std::uint64_t step = 0; step < 2; ++step) {  // in the second step buffers are full of other values
-    for (Run<T>* run : {&one, &many}) {
-      run->fill_parameters(step);
-      run->step(step);
-    }
+  const std::vector<StepResults>& unsplit = unsplit_results(comm, net, samples, values, seed, backend, many);
+  for (std::uint64_t step = 0; step < compared_steps; ++step) {
+    const StepResults& one = unsplit[step];
+    many.fill_parameters(step);
+    many.step(step);
     const std::string where = "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " +
                               std::to_string(seed) + (weights == Weights::split ? ", weights split" : "") +
                               (schedule_seed > 0 ? ", in any order" : "") +
                               (largest_overhead ? ", interiors first" : "");
-    EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)
+    EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.output), tolerance)
         << "output, " << where;
-    EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.network.input_gradient()),
-              tolerance)
+    EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.input_gradient), tolerance)
         << "input gradient, " << where;
-    for (std::size_t p = 0; p < one.parameters.descriptions().size(); ++p) {
+    for (std::size_t p = 0; p < one.gradients.size(); ++p) {
       const int i = static_cast<int>(p);
       if (many.parameters.blocks(i).count() > 1) continue;
-      EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.parameters.gradient(i)),
-                gradient_tolerance)
-          << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
+      EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.gradients[p]), gradient_tolerance)
+          << "gradient of " << many.parameters.descriptions()[p].name << ", " << where;
     }
     // Gathers the gradients of split tensors from the ranks that keep their blocks.
     const auto gathered = many.parameters.gather_gradients(many.queue);
-    const auto alone = one.parameters.gather_gradients(one.queue);
     double worst = 0, largest = 1;
-    for (std::size_t k = 0; k < alone.extent(0); ++k) {
-      worst = std::max(worst, std::abs(static_cast<double>(gathered(k)) - static_cast<double>(alone(k))));
-      largest = std::max(largest, std::abs(static_cast<double>(alone(k))));
+    for (std::size_t k = 0; k < one.all_gradients.size(); ++k) {
+      worst = std::max(worst, std::abs(static_cast<double>(gathered(k)) - one.all_gradients[k]));
+      largest = std::max(largest, std::abs(one.all_gradients[k]));
     }
     EXPECT_LE(worst / largest, gradient_tolerance) << "gathered gradients, " << where;
   }
