@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures every figure of docs/performance.md and writes its tables.
 
-  bench/report.py --python ~/peers/bin/python     everything; about an hour on two cores
+  bench/report.py --python ~/peers/bin/python     everything; 40 to 60 minutes on two cores
   bench/report.py --only all_reduce               one section, merged into the existing figures
   bench/report.py --tables                        the tables again, from the existing figures
 
@@ -105,7 +105,7 @@ def main():
         sys.exit(f"report.py: the figures of {file} are of another machine ({data['machine']['processor']}); "
                  "measure all sections, or use --json")
     if data is None or other:
-        data = {"machine": run.machine, "sections": {}, "bars": []}
+        data = {"machine": dict(run.machine), "sections": {}, "bars": []}
     if not options.only:
         data["machine"]["libraries"] = {}
     commit, begin = git_commit(), time.monotonic()

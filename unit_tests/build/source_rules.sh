@@ -14,11 +14,9 @@ trap 'rm -f "$sample"' EXIT
 
 # code_with <pattern> <files…>: "file:line:code" of the lines whose code matches; comments may name anything.
 code_with() {
-  local pattern=$1 file
+  local pattern=$1
   shift
-  for file in "$@"; do
-    sed -E 's,//.*$,,' "$file" | grep -nE "$pattern" | sed "s,^,$file:," || true
-  done
+  grep -HnE "$pattern" "$@" | sed -E 's,//.*$,,' | grep -E "^[^:]*:[0-9]+:.*($pattern)" || true
 }
 
 # long_lines <files…>: "file:line" of the lines with more than 120 columns. A line of one word has no place to break.
