@@ -260,7 +260,7 @@ class Chooser {
       if (!saving) continue;
       Priced priced = large;
       priced.exact = false;
-      priced.bytes = static_cast<double>(saving->savings.recomputation.peak_bytes);
+      priced.bytes = saving->bytes;
       priced.seconds = saving->seconds;
       priced.saving = *saving;
       priced.savings_reason = reason_of(large, *saving, strategies);
@@ -285,8 +285,8 @@ class Chooser {
       text += (text.empty() ? "" : " and ") + of_layers(saving.savings.offload.size()) + "leave for host memory (" +
               megabytes(static_cast<double>(saving.savings.moved_bytes)) + ")";
     }
-    text += ", because the step needs " + megabytes(large.bytes) + " or more without, and " +
-            megabytes(static_cast<double>(again.peak_bytes)) + " with it; ";
+    text += ", because the step needs " + megabytes(large.bytes) + " or more without, and " + megabytes(saving.bytes) +
+            " with it; ";
     std::optional<double> least;
     for (const Priced& p : others)
       if (p.savings_reason.empty()) least = std::min(least.value_or(p.seconds), p.seconds);
@@ -413,6 +413,10 @@ StrategyChoice choose_strategy(const nn::NetworkDescription& network, const Mach
                                const ChooseOptions& options) {
   if (options.samples < 1)
     throw InvalidArgument(choose_operation, "samples", std::to_string(options.samples), "at least 1");
+  if (options.micro_batches < 1 || (options.micro_batches > 1 && options.objective != Objective::training_step)) {
+    throw InvalidArgument(choose_operation, "micro_batches", std::to_string(options.micro_batches),
+                          "1, or more in a training step");
+  }
   StrategyChoice best = Chooser(network, machine, ranks, options, options.samples).choose();
   if (options.objective != Objective::throughput) return best;
   constexpr Index largest_factor = 32;

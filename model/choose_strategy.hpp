@@ -62,7 +62,9 @@ struct StrategyPrices {
 };
 
 struct ChooseOptions {
-  Index samples = 1;  ///< of the mini-batch, on all ranks together
+  Index samples = 1;  ///< of the mini-batch, or of a micro-batch, on all ranks together
+  /// Of a training step, as SimulationOptions::micro_batches. The memory has a sum of gradients besides.
+  int micro_batches = 1;
   /// Without a limit Machine::memory_bytes is the limit; unlimited if that is 0 too. Of training steps: patterns select
   /// layers of every strategy. With "auto" stage 3 may save memory in this way where it is limited. "auto" for offload
   /// counts on devices only, and with Processor::host_bandwidth.
@@ -115,7 +117,7 @@ struct Finalist {
 struct StrategyChoice {
   nn::Strategy strategy = {};
   std::vector<nn::LayerSplit> splits = {};  ///< resolve() of the strategy
-  Index samples = 1;                        ///< of the mini-batch
+  Index samples = 1;                        ///< as ChooseOptions::samples
   double seconds = 0;                       ///< of a step
   /// Of the plans, on the rank that takes most. Without stage 3, and with far more memory than needed: the sum of stage
   /// 2, which has no gradients of activations and no workspace.
@@ -136,7 +138,8 @@ struct StrategyChoice {
 };
 
 /// Throws InvalidArgument
-/// * if samples or ranks are below 1, or the machine has fewer ranks;
+/// * if samples, micro-batches or ranks are below 1, or the machine has fewer ranks;
+/// * for several micro-batches with an objective of inference;
 /// * if no strategy fits into the memory: the text names the least bytes, the layer at the peak, and a number of ranks
 ///   that would do;
 /// * as infer_extents(), MachineKernels, nn::recomputed_blocks() and nn::offloaded_layers() do.

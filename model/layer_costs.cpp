@@ -98,7 +98,7 @@ LayerPrice LayerCosts::price(const LayerFacts& facts, const LayerSplit& split) c
     double bytes = element_bytes(options_.step);
     for (const Dim d : views::all_dims) bytes *= static_cast<double>(ceil_div(facts.output[d], split.tensor_grid()[d]));
     const LinkCosts& self = machine_.link(LinkKind::self);
-    const double pass = machine_.exchange_seconds + bytes * self.seconds_per_byte;
+    const double pass = options_.micro_batches * (machine_.exchange_seconds + bytes * self.seconds_per_byte);
     return {.seconds = pass * (trains ? 2 : 1), .backward = trains ? pass : 0, .bytes = trains ? bytes : 0};
   }
   return detail::price_layer(priced_network(), facts, split);
@@ -216,7 +216,8 @@ std::vector<double> LayerCosts::between(int from, const std::vector<LayerSplit>&
         const bool is_same = !is_joined && source == target && source.spatial_size() == 1;
         known = moves_.emplace(key, is_same ? Move{} : move(layout, wanted, goes_back)).first;
       }
-      seconds.push_back(known->second.fixed + (is_joined ? 1 : scale) * known->second.of_bytes);
+      seconds.push_back(options_.micro_batches *
+                        (known->second.fixed + (is_joined ? 1 : scale) * known->second.of_bytes));
     }
   }
   return seconds;

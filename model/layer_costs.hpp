@@ -41,9 +41,12 @@ struct LayerPrice {
 };
 
 struct LayerCostOptions {
-  Index samples = 1;  ///< of the mini-batch
+  Index samples = 1;  ///< of the mini-batch, or of a micro-batch
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
+  /// As SimulationOptions::micro_batches. Prices are of all of them. The additions of their gradients have no price:
+  /// they hardly depend on the splits.
+  int micro_batches = 1;
 };
 
 class FittedCollectives;

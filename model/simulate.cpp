@@ -21,7 +21,7 @@ CommunicationTime& CommunicationTime::operator+=(const CommunicationTime& other)
 SimulatedStep simulate(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options) {
   const detail::PricedStep step(network, layers, machine, kernels, options);
-  return walk(step, whole_classes(step));
+  return step.walk(whole_classes(step));
 }
 
 }  // namespace aloni::model

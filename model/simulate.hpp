@@ -24,6 +24,10 @@ namespace aloni::model {
 struct SimulationOptions {
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
+  /// Of a training step (nn::TrainOptions::accumulate). Above 1, all nodes run once for each of them, but for the sums
+  /// of gradients over ranks and the update, which follow the last one. Each adds its gradients to a sum
+  /// (nn/gradient_sum.hpp). `step` then has GradientSums::after_backward, as Network::reduce_gradients() does.
+  int micro_batches = 1;
   /// Factor of the times of kernels. It does not change Processor::kernel_seconds, which kernels priced by the
   /// roofline take besides.
   double kernel_scale = 1;
@@ -83,8 +87,9 @@ struct SimulatedStep {
   std::vector<int> walked = {};               ///< by rank: the rank that was walked for it
 };
 
-/// @pre `layers` was made from `network`
-/// Throws InvalidArgument as description_of().
+/// @pre `layers` was made from `network`, for one micro-batch
+/// Throws InvalidArgument as description_of(), and for micro_batches below 1, or above 1 without a training step whose
+/// gradients are summed after the backward pass.
 SimulatedStep simulate(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options = {});
 

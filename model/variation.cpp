@@ -130,14 +130,14 @@ VariedSteps simulate_variation(const nn::NetworkDescription& network, const nn::
   const detail::PricedStep step(network, layers, machine, kernels, options);
   const PartsOfDraws parts(step, variation);
   VariedSteps result;
-  result.without = walk(step, whole_classes(step)).seconds;
+  result.without = step.walk(whole_classes(step)).seconds;
   if (variation.none()) {
     result.mean = result.median = result.percentile_95 = result.without;
     return result;
   }
   std::vector<double> seconds;
   for (int draw = 0; draw < variation.draws; ++draw)
-    seconds.push_back(walk(step, parts.of(static_cast<std::size_t>(draw))).seconds);
+    seconds.push_back(step.walk(parts.of(static_cast<std::size_t>(draw))).seconds);
   std::ranges::sort(seconds);
   result.mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / variation.draws;
   result.median = quantile_of(seconds, 0.5);

@@ -168,9 +168,11 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
 
 model::ChooseOptions choose_options(const AutomaticStrategyRequest& request, nn::ElementType activations) {
   const nn::TrainOptions& o = request.options;
+  const model::SimulationOptions simulation = simulation_of(o, activations);
   return {.samples = o.batch / o.accumulate,
+          .micro_batches = simulation.micro_batches,
           .memory = for_search(o.memory),
-          .step = step_options_of(o, activations),
+          .step = simulation.step,
           .simulated = request.timed};
 }
 

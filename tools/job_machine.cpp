@@ -38,12 +38,22 @@ nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType
   return step;
 }
 
+model::SimulationOptions simulation_of(const nn::TrainOptions& options, nn::ElementType activations) {
+  model::SimulationOptions simulation{.step = step_options_of(options, activations),
+                                      .micro_batches = static_cast<int>(options.accumulate)};
+  simulation.step.update = true;
+  if (options.accumulate > 1) simulation.step.sums = nn::GradientSums::after_backward;
+  return simulation;
+}
+
 nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                      const MachineDescription& planning, const nn::TrainOptions& options,
                                      nn::ElementType activations) {
   nn::StepOptions step = step_options_of(options, activations);
   memory_savings_for(network, layers, planning, step, options.memory).apply(step);
-  return largest_memory(network, layers, planning, nn::StepKind::training, step);
+  nn::LargestMemory most = largest_memory(network, layers, planning, nn::StepKind::training, step);
+  if (options.accumulate > 1) most.peak += most.separate.of(nn::BufferRole::parameter_gradients);  // their sum
+  return most;
 }
 
 }  // namespace aloni::tools

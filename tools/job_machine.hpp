@@ -7,6 +7,7 @@
 //            {.step = step});
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
+#include <aloni/model/simulate.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
@@ -28,6 +29,10 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
 /// The step of a training with these options, without recomputation and offloading.
 /// @pre options.gradients is GradientReduction::all
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
+
+/// The same step with its update, for the cost model. With TrainOptions::accumulate it has several micro-batches.
+/// @pre as step_options_of()
+model::SimulationOptions simulation_of(const nn::TrainOptions& options, nn::ElementType activations);
 
 /// The memory of this step on the rank that takes most, with the savings of options.memory. Throws as
 /// memory_savings_for(). @pre as step_options_of()

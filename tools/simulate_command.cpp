@@ -27,6 +27,7 @@ namespace {
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 constexpr double least_factor = 1e-3, most_factor = 1e3;
 constexpr std::size_t most_cases = 1000;
+constexpr std::int64_t most_micro_batches = 1000;
 constexpr double most_sigma = 3;
 constexpr std::int64_t most_draws = 100'000;
 
@@ -87,6 +88,8 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   command_->add_option("--machine", machine_, machine_help())->type_name("NAME|FILE.json")->required()->take_last();
   network_.add_options(*command_);
   add("--batch", batch_, "Samples per step, summed over all ranks; several: 64,128", "N,N,...");
+  add("--accumulate", accumulate_,
+      "Micro-batches of a step, which are computed one after another in the memory of one; divides --batch", "N");
   add("--ranks", ranks_, "Ranks of the step, which fill the nodes; not those of mpirun; several: 1,2,4", "P,P,...");
   add("--ranks-per-node", ranks_per_node_, "Ranks of a node; 0: those of the machine", "K");
   strategy_.add_options(*command_, ", or auto, the fastest that the model finds");
@@ -113,6 +116,12 @@ void SimulateCommand::check() const {
   check_machine(machine_);
   network_.check();
   check_integers("--batch", batch_, most_of_an_option);
+  check_range("--accumulate", accumulate_, 1, most_micro_batches);
+  const std::vector<std::int64_t> batches = parse_integers(batch_, 1, most_of_an_option).value();
+  for (const std::int64_t batch : batches)
+    if (batch % accumulate_ != 0)
+      refuse("--accumulate", std::to_string(accumulate_),
+             fmt::format("a divisor of --batch {}: micro-batches have equal sizes", batch));
   check_integers("--ranks", ranks_, most_simulated_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_simulated_ranks);
   strategy_.check();
@@ -137,8 +146,7 @@ void SimulateCommand::check() const {
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
   if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
-  std::size_t number =
-      parse_integers(batch_, 1, most_of_an_option)->size() * parse_integers(ranks_, 1, most_simulated_ranks)->size();
+  std::size_t number = batches.size() * parse_integers(ranks_, 1, most_simulated_ranks)->size();
   for (const std::string& factors : {flops_factor_, memory_bandwidth_factor_, link_bandwidth_factor_})
     number *= parse_numbers(factors, least_factor, most_factor)->size();
   if (!trace_.empty() && number > 1)
@@ -150,7 +158,10 @@ void SimulateCommand::check() const {
 void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--machine", machine_);
   network_.add_to(values);
-  values.add("--batch", batch_).add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
+  values.add("--batch", batch_)
+      .add("--accumulate", accumulate_)
+      .add("--ranks", ranks_)
+      .add("--ranks-per-node", ranks_per_node_);
   strategy_.add_to(values);
   values.add("--precision", precision_).add("--optimiser", optimiser_);
   memory_.add_to(values);
@@ -200,6 +211,7 @@ void SimulateCommand::run() const {
                             .activations = precision_of(precision_),
                             .optimiser = optimiser_kind_of(optimiser_),
                             .memory = memory_.wish(),
+                            .accumulate = static_cast<int>(accumulate_),
                             .variation = variation(),
                             .cases = cases(),
                             .timeline = !trace_.empty()};

@@ -43,12 +43,21 @@ Index memory_limit_of(const SimulationRequest& request) {
   return request.memory.limit.value_or(static_cast<Index>(request.machine.memory_bytes));
 }
 
+/// Of the sum of the gradients of several micro-batches on rank 0: no rank has more.
+Index bytes_of_gradient_sum(const SimulationRequest& request, const nn::NetworkPlan& layers,
+                            const MachineDescription& machine, const nn::StepOptions& options) {
+  if (request.accumulate == 1) return 0;
+  const nn::StepPlan plan = nn::plan_step(request.network, layers, 0, nn::StepKind::training, machine, options);
+  return nn::bytes_of_role(plan, nn::BufferRole::parameter_gradients);
+}
+
 /// Sets the memory of the result, and the reason if it is above the limit.
 void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
                 const nn::StepOptions& options, SimulatedCase& result) {
   const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, nn::StepKind::training, options);
-  result.memory_bytes = most.peak;
-  result.separate_bytes = most.separate.separate;
+  const Index sums = bytes_of_gradient_sum(request, layers, machine, options);
+  result.memory_bytes = most.peak + sums;
+  result.separate_bytes = most.separate.separate + sums;
   const Index limit = memory_limit_of(request);
   if (limit == 0 || result.memory_bytes <= limit) return;
   result.reason = fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", most.peak_rank,
@@ -67,7 +76,7 @@ nn::MemorySavings savings_of(const SimulationRequest& request, const nn::Network
   const bool chooses = request.memory.recompute == "auto" || request.memory.offload == "auto";
   if (!chooses || limit == 0) return with_limit(std::nullopt);
   try {
-    return with_limit(limit);
+    return with_limit(limit - bytes_of_gradient_sum(request, layers, machine, options));
   } catch (const InvalidArgument&) {
     return with_limit(std::nullopt);  // the least memory; add_memory() says how much is missing
   }
@@ -97,6 +106,11 @@ std::vector<Trace> traces_of(const nn::NetworkDescription& network, const nn::Ne
       traces.back().name += fmt::format(" and {} like it", alike - 1);
   }
   return traces;
+}
+
+/// " in 4 micro-batches"; empty: the mini-batch is whole.
+std::string accumulate_text(const SimulationRequest& request) {
+  return request.accumulate > 1 ? fmt::format(" in {} micro-batches", request.accumulate) : "";
 }
 
 std::string factors_text(const model::MachineFactors& factors) {
@@ -138,9 +152,10 @@ std::string variation_text(const model::Variation& variation, const model::Varie
 
 std::string text_of_case(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
   const model::SimulatedStep& step = result.step;
-  std::string text = fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}\n\n", request.model,
-                                 nn::name(request.activations), ranks_text(which.ranks, request.machine.ranks_per_node),
-                                 request.machine.name, result.strategy, which.batch, factors_text(which.factors));
+  std::string text =
+      fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}{}\n\n", request.model, nn::name(request.activations),
+                  ranks_text(which.ranks, request.machine.ranks_per_node), request.machine.name, result.strategy,
+                  which.batch, accumulate_text(request), factors_text(which.factors));
   if (!result.was_simulated()) return text + fmt::format("infeasible {}\n", result.reason);
   std::vector<std::vector<std::string>> rows{{"layer", "grid", "time", "of step", "kernels", "copies", "waits"}};
   const auto add_row = [&](const std::string& layer, const std::string& grid, const model::RankTime& time) {
@@ -182,8 +197,9 @@ bool varies(const SimulationRequest& request, const F& member) {
 }
 
 std::string text_of_sweep(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
-  std::string text = fmt::format("{}, {}, on {} with {} per node\n\n", request.model, nn::name(request.activations),
-                                 request.machine.name, count_text(request.machine.ranks_per_node, "rank"));
+  std::string text = fmt::format("{}, {}, on {} with {} per node{}\n\n", request.model, nn::name(request.activations),
+                                 request.machine.name, count_text(request.machine.ranks_per_node, "rank"),
+                                 request.accumulate > 1 ? ", batches" + accumulate_text(request) : "");
   struct Column {
     const char* heading;
     bool shown;
@@ -298,6 +314,9 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   model::SimulationOptions options;
   options.step.activations = request.activations;
   options.step.optimiser = request.optimiser;
+  options.micro_batches = request.accumulate;
+  if (request.accumulate > 1) options.step.sums = nn::GradientSums::after_backward;
+  const Index samples = which.batch / request.accumulate;
 
   SimulatedCase result;
   result.strategy = which.strategy ? which.strategy->source : "auto";
@@ -307,9 +326,12 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
     result.placement_reason = "in order: the strategy is given";
   } else {
     try {
-      const model::StrategyChoice choice = choose_strategy(
-          network, faster, which.ranks,
-          {.samples = which.batch, .memory = for_search(request.memory), .step = options.step, .kernels = &kernels});
+      const model::StrategyChoice choice = choose_strategy(network, faster, which.ranks,
+                                                           {.samples = samples,
+                                                            .micro_batches = request.accumulate,
+                                                            .memory = for_search(request.memory),
+                                                            .step = options.step,
+                                                            .kernels = &kernels});
       strategy = choice.strategy;
       choice.savings.apply(options.step);
       result.savings_reason = choice.savings_reason;
@@ -325,7 +347,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   result.rank_of = options.rank_of;
   result.nodes = machine.nodes;
   const auto splits = nn::resolve(strategy, network, which.ranks);
-  const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
+  const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, samples);
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
   if (which.strategy && request.memory.saves()) savings_of(request, layers, machine, options.step).apply(options.step);
   result.limits = {.bucket_bytes = machine.bucket_bytes,
@@ -357,13 +379,14 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
     for (const TraceSlice& slice : trace.slices) origin = std::min(origin, slice.start);
   std::vector<std::string> events;
   for (const Trace& trace : result.traces) events.push_back(trace_events(trace, origin));
-  const std::array<TraceArgument, 7> about{{{"version", std::string(version())},
+  const std::array<TraceArgument, 8> about{{{"version", std::string(version())},
                                             {"machine", request.machine.name},
                                             {"model", request.model},
                                             {"strategy", result.strategy},
                                             {"precision", std::string(nn::name(request.activations))},
                                             {"ranks", std::int64_t{which.ranks}},
-                                            {"batch", std::int64_t{which.batch}}}};
+                                            {"batch", std::int64_t{which.batch}},
+                                            {"accumulate", std::int64_t{request.accumulate}}}};
   return trace_file(events, about);
 }
 
@@ -378,6 +401,7 @@ std::string to_json(const SimulationRequest& request, const std::vector<Simulate
                  {"ranks_per_node", request.machine.ranks_per_node},
                  {"precision", nn::name(request.activations)},
                  {"optimiser", nn::name(request.optimiser)},
+                 {"accumulate", request.accumulate},
                  {"recompute", request.memory.recompute},
                  {"offload", request.memory.offload},
                  {"memory_limit", memory_limit_of(request)}};

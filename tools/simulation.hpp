@@ -32,6 +32,7 @@ struct SimulationRequest {
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
   nn::MemoryWish memory = {};                      ///< without a limit: the memory of the machine
+  int accumulate = 1;                              ///< micro-batches of a step; divides the batch of each case
   std::optional<model::Variation> variation = {};  ///< empty: all ranks and links are equally fast
   std::vector<SimulationCase> cases = {};
   bool timeline = false;  ///< SimulatedCase::traces are wanted

@@ -173,7 +173,8 @@ void TrainCommand::check() const {
   if (command_->count("--trace-steps") > 0 && trace_.empty() && !compare_)
     refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE or --compare");
   if (compare_ && options_.accumulate > 1)
-    refuse("--compare", "given", "--accumulate 1; the model predicts steps with one mini-batch");
+    refuse("--compare", "given",
+           "--accumulate 1; the nodes of a step are compared, and micro-batches have several of each");
   if (compare_ && optimiser_.uses_kfac())
     refuse("--compare", "given", "another --optimiser than kfac; the model predicts steps without it");
   if (optimiser_.uses_kfac() && gradients_ != "all")
@@ -387,8 +388,8 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   const model::StepLimits limits =
       known ? kept.value_or(model::StepLimits{}) : comm::collectively(comm, "aloni train --machine", [&] {
         const nn::NetworkPlan layers =
-            plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
-        model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
+            plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
+        model::SimulationOptions options = simulation_of(options_for(data), type);
         memory_savings_for(network, layers, description_of(job, comm.size()), options.step, chosen.memory)
             .apply(options.step);
         const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
@@ -507,7 +508,7 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   }
   // A strategy that the cost model has chosen fits into the memory of its rank, but perhaps not into that of the host.
   if (!chooses || !step.memory.offload.empty()) check_memory(comm, network, step, data, place);
-  if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
+  if (machine && comm.size() > 1 && gradients_ == "all")  // steps that the model knows
     explanation.push_back(choose_limits(comm, network, data, *machine, place, step));
   ConvolutionReport convolutions;
   if (machine || !run_.empty()) convolutions = report_convolutions(comm, network, step, data, machine, place);

@@ -51,18 +51,21 @@ class LayerPricer {
   }
 
  private:
-  bool counts(const nn::PlanNode& node) const {
-    const auto* sum = std::get_if<nn::ReductionWork>(&node.work);
-    return node.phase != nn::StepPhase::loss && !(sum && sum->segment >= 0);
-  }
+  bool counts(const nn::PlanNode& node) const { return node.phase != nn::StepPhase::loss && !node.sums_gradients(); }
 
   void walk() {
+    const int micro_batches = net_.options.micro_batches;
+    double update = 0;
     double now = 0, messages_end = 0;  // of those between nodes, which take turns on the link
     std::vector<double> ready(plan_.nodes.size(), 0), finish(plan_.nodes.size(), 0);
     for (const nn::StepAction& action : nn::schedule(nn::graph_of(plan_))) {
       const auto n = static_cast<std::size_t>(action.node);
       const nn::PlanNode& node = plan_.nodes[n];
       if (!counts(node)) continue;
+      if (micro_batches > 1 && node.phase == nn::StepPhase::update) {  // once, behind all of them
+        update += net_.kernels.of(kernel_of(plan_, node)).seconds;
+        continue;
+      }
       const double before = now;
       if (action.kind == nn::StepActionKind::run) {
         now += net_.kernels.of(kernel_of(plan_, node)).seconds;
@@ -90,7 +93,8 @@ class LayerPricer {
       }
       if (node.phase == nn::StepPhase::backward) price_.backward += now - before;
     }
-    price_.seconds = now;
+    price_.seconds = micro_batches * now + update;
+    price_.backward *= micro_batches;
   }
 
   /// The ranks of the node that receive from other nodes at the same time: they share its link.
@@ -142,6 +146,10 @@ class LayerPricer {
                          static_cast<double>(net_.options.step.activations == nn::ElementType::float64 ? 8 : 4);
     const double bucket = std::max(bytes, static_cast<double>(net_.description.bucket_bytes));
     const AllReduceParts sum = group_sum(bucket, net_.ranks / parts, parts, true, net_);
+    if (net_.options.micro_batches > 1) {  // no kernel runs beside them
+      price_.seconds += (sum.busy + sum.flight) * bytes / bucket;
+      return;
+    }
     price_.seconds += sum.busy * bytes / bucket;
     price_.backward += sum.busy * bytes / bucket;
     price_.gradient_flight = sum.flight * bytes / bucket;
@@ -155,6 +163,8 @@ class LayerPricer {
           b.role == Role::parameters || b.role == Role::parameter_gradients || b.role == Role::optimiser ||
           (net_.options.kind != nn::StepKind::inference && (b.role == Role::activation || b.role == Role::ghosts));
       if (kept) price_.bytes += static_cast<double>(b.bytes());
+      if (b.role == Role::parameter_gradients && net_.options.micro_batches > 1)  // their sums
+        price_.bytes += static_cast<double>(b.bytes());
     }
   }
 

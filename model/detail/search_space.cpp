@@ -28,7 +28,8 @@ SearchSpace::SearchSpace(const nn::NetworkDescription& network, const Machine& m
       ranks_(ranks),
       kind_(kind),
       options_(options),
-      costs_(network, machine, kernels, ranks, {.samples = samples, .kind = kind, .step = options.step}) {
+      costs_(network, machine, kernels, ranks,
+             {.samples = samples, .kind = kind, .step = options.step, .micro_batches = options.micro_batches}) {
   for (const nn::LayerDescription& layer : network.layers) {
     sources_.emplace_back();
     for (const std::string& input : layer.inputs) sources_.back().push_back(find_layer(network, input));

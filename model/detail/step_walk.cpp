@@ -2,11 +2,14 @@
 
 #include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/model/kernel.hpp>
+#include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -35,6 +38,11 @@ int queue_of(const nn::StepAction& action, const nn::StepPlan& plan) {
   return is_copy(plan.nodes[static_cast<std::size_t>(action.node)].work) ? copy_queue : kernel_queue;
 }
 
+bool belongs_to(StepPart part, const nn::PlanNode& node) {
+  const bool is_of_update = node.phase == nn::StepPhase::update || node.sums_gradients();
+  return part == StepPart::whole || (part == StepPart::update) == is_of_update;
+}
+
 /// Of a copy between a device and the memory of its host.
 double copy_seconds(const Machine& machine, double bytes) {
   if (!(machine.processor.host_bandwidth > 0)) {
@@ -47,8 +55,8 @@ double copy_seconds(const Machine& machine, double bytes) {
 
 }  // namespace
 
-PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
-                       const KernelTimes& kernels, const SimulationOptions& options)
+PricedPart::PricedPart(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+                       const KernelTimes& kernels, const SimulationOptions& options, StepPart part)
     : network_(network),
       options_(options),
       description_(description_of(machine, layers.input.ranks(), options.rank_of)) {
@@ -73,25 +81,36 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
     RankClass& c = classes_.emplace_back();
     c.rank = rank;
     c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
-    price(c, machine, kernels, fits);
+    price(c, machine, kernels, fits, part);
   }
   find_contention();
 }
 
-void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits) {
-  const nn::StepGraph graph = nn::graph_of(c.plan);
-  c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
+void PricedPart::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
+                       StepPart part) {
+  c.nodes.resize(c.plan.nodes.size());
+  nn::StepGraph graph;
+  std::vector<int> numbers;  // in the plan, of the nodes of the graph
+  const nn::StepGraph whole = nn::graph_of(c.plan);
+  for (std::size_t n = 0; n < whole.nodes.size(); ++n) {
+    if (!belongs_to(part, c.plan.nodes[n])) continue;
+    c.nodes[n].runs = true;
+    numbers.push_back(static_cast<int>(n));
+    graph.nodes.push_back(whole.nodes[n]);
+  }
+  const std::vector<nn::StepAction> order = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
+  for (const nn::StepAction& action : order)
+    c.actions.push_back({action.kind, numbers[static_cast<std::size_t>(action.node)]});
   if (!description_.on_host) {
     std::vector<int> queues;
     for (const nn::StepAction& action : c.actions) queues.push_back(queue_of(action, c.plan));
-    const nn::StreamPlan streams = nn::plan_streams(graph, c.actions, std::move(queues));
+    const nn::StreamPlan streams = nn::plan_streams(graph, order, std::move(queues));
     c.waits.resize(c.actions.size());
     for (const nn::StreamEvent& event : streams.events)
       if (event.before < streams.end() && event.after != nn::begin_of_step)
         c.waits[static_cast<std::size_t>(event.before)].push_back(event.after);
   }
   c.far_wires.resize(static_cast<std::size_t>(c.plan.communications));
-  c.nodes.resize(c.plan.nodes.size());
   for (std::size_t n = 0; n < c.nodes.size(); ++n) {
     const nn::PlanNode& node = c.plan.nodes[n];
     NodeCosts& costs = c.nodes[n];
@@ -129,7 +148,7 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
 /// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A
 /// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Nodes
 /// with the same numbers of ranks of each class are alike; a class counts the worst of its nodes.
-void PricedStep::find_contention() {
+void PricedPart::find_contention() {
   using Company = std::map<int, int>;  // number of ranks of each class on a node
   std::map<int, Company> of_node;
   for (std::size_t r = 0; r < description_.nodes.size(); ++r) ++of_node[description_.nodes[r]][class_of_[r]];
@@ -183,7 +202,7 @@ struct PartState {
 
 class Walk {
  public:
-  Walk(const PricedStep& step, const std::vector<WalkedPart>& parts) : step_(step), parts_of_(step.classes().size()) {
+  Walk(const PricedPart& step, const std::vector<WalkedPart>& parts) : step_(step), parts_of_(step.classes().size()) {
     for (const WalkedPart& part : parts) {
       const RankClass& its = step.classes()[static_cast<std::size_t>(part.rank_class)];
       parts_of_[static_cast<std::size_t>(part.rank_class)].push_back(parts_.size());
@@ -493,6 +512,7 @@ class Walk {
     result_.slowest_rank = p.its.rank;
     double kernels = 0, sums = 0, transfers = 0;
     for (std::size_t n = 0; n < times.size(); ++n) {
+      if (!p.its.nodes[n].runs) continue;
       const nn::PlanNode& node = p.its.plan.nodes[n];
       result_.phases[static_cast<std::size_t>(node.phase)] += times[n];
       const std::size_t layer = node.layer < 0 ? step_.network().layers.size() : static_cast<std::size_t>(node.layer);
@@ -515,20 +535,105 @@ class Walk {
     for (double& share : result_.transfer_sources) share = transfers > 0 ? share / transfers : 0;
   }
 
-  const PricedStep& step_;
+  const PricedPart& step_;
   std::vector<PartState> parts_;
   std::vector<std::vector<std::size_t>> parts_of_;  ///< by class
   SimulatedStep result_;
 };
 
+/// The kernels that add the gradients of each micro-batch to a sum, and copy the mean back (nn/gradient_sum.hpp). Each
+/// reads two tensors and writes one.
+Estimate additions_of_gradients(const RankClass& rank, int micro_batches, const KernelTimes& kernels) {
+  const double bytes = 3 * static_cast<double>(nn::bytes_of_role(rank.plan, nn::BufferRole::parameter_gradients));
+  if (bytes == 0) return {};
+  Estimate time = kernels.of({.key = "sum of gradients, " + std::to_string(static_cast<std::int64_t>(bytes)) + " bytes",
+                              .calls = {{.kind = KernelKind::copy, .features = {1, bytes}, .bytes = bytes}}});
+  time.seconds *= micro_batches + 1;
+  return time;
+}
+
+/// Adds `times` times the seconds of `part` to `sum`. Shares are weighted by the seconds that they are shares of.
+void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
+  struct Weights {
+    double kernels = 0, communication = 0;
+  };
+  const auto weights_of = [](const SimulatedStep& step) {
+    Weights all;
+    for (const RankTime& time : step.layers) all.kernels += time.kernels;
+    for (const CommunicationTime& time : step.communication) all.communication += time.seconds();
+    return all;
+  };
+  const Weights before = weights_of(sum), more = weights_of(part);
+  const auto mix = [&](auto& shares, const auto& others, double weight, double other) {
+    other *= times;
+    for (std::size_t i = 0; i < shares.size() && other > 0; ++i)
+      shares[i] = (weight * shares[i] + other * others[i]) / (weight + other);
+  };
+  mix(sum.sources, part.sources, before.kernels, more.kernels);
+  mix(sum.sum_sources, part.sum_sources, before.communication, more.communication);
+  mix(sum.transfer_sources, part.transfer_sources, before.communication, more.communication);
+  sum.layers.resize(part.layers.size());
+  sum.communication.resize(part.communication.size());
+  for (int i = 0; i < times; ++i) {
+    for (SimulatedAction action : part.actions) {
+      action.start += sum.seconds;
+      action.end += sum.seconds;
+      sum.actions.push_back(action);
+    }
+    sum.seconds += part.seconds;
+    sum.exposed_communication += part.exposed_communication;
+    for (std::size_t p = 0; p < sum.phases.size(); ++p) sum.phases[p] += part.phases[p];
+    for (std::size_t l = 0; l < sum.layers.size(); ++l) sum.layers[l] += part.layers[l];
+    for (std::size_t l = 0; l < sum.communication.size(); ++l) sum.communication[l] += part.communication[l];
+  }
+}
+
+/// Throws as simulate().
+StepPart first_part(const SimulationOptions& options) {
+  const auto check = [&](bool valid, const char* expectation) {
+    if (valid) return;
+    throw InvalidArgument("aloni::model::simulate", "options.micro_batches", std::to_string(options.micro_batches),
+                          expectation);
+  };
+  check(options.micro_batches >= 1, "1 or more");
+  check(options.micro_batches == 1 ||
+            (options.kind == nn::StepKind::training && options.step.sums == nn::GradientSums::after_backward),
+        "1, or a training step with GradientSums::after_backward");
+  return options.micro_batches > 1 ? StepPart::micro_batch : StepPart::whole;
+}
+
 }  // namespace
+
+PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+                       const KernelTimes& kernels, const SimulationOptions& options)
+    : first_(network, layers, machine, kernels, options, first_part(options)), micro_batches_(options.micro_batches) {
+  if (micro_batches_ == 1) return;
+  update_.emplace(network, layers, machine, kernels, options, StepPart::update);
+  for (const RankClass& c : classes()) additions_.push_back(additions_of_gradients(c, micro_batches_, kernels));
+}
+
+SimulatedStep PricedStep::walk(const std::vector<WalkedPart>& parts) const {
+  SimulatedStep pass = Walk(first_, parts).run();
+  if (!update_) return pass;
+  SimulatedStep step = {.slowest_rank = pass.slowest_rank, .walked = pass.walked};
+  add_step(step, pass, micro_batches_);
+  // Every rank adds as many gradients, or fewer than those whose weights are whole.
+  const Estimate addition = *std::ranges::max_element(additions_, {}, &Estimate::seconds);
+  SimulatedStep adds = {.seconds = addition.seconds};
+  adds.phases[static_cast<std::size_t>(nn::StepPhase::update)].kernels = addition.seconds;
+  adds.layers.resize(pass.layers.size());
+  adds.layers.back().kernels = addition.seconds;
+  adds.communication.resize(pass.communication.size());
+  adds.sources[static_cast<std::size_t>(addition.source)] = 1;
+  add_step(step, adds, 1);
+  add_step(step, Walk(*update_, parts).run(), 1);
+  return step;
+}
 
 std::vector<WalkedPart> whole_classes(const PricedStep& step) {
   std::vector<WalkedPart> parts(step.classes().size());
   for (std::size_t c = 0; c < parts.size(); ++c) parts[c].rank_class = static_cast<int>(c);
   return parts;
 }
-
-SimulatedStep walk(const PricedStep& step, const std::vector<WalkedPart>& parts) { return Walk(step, parts).run(); }
 
 }  // namespace aloni::model::detail

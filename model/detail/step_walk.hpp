@@ -5,12 +5,13 @@
 //   const PricedStep step(network, layers, machine, kernels, options);     // the arguments outlive it
 //   std::vector<WalkedPart> parts = whole_classes(step);
 //   parts[0].kernel_factors = {1, 1.3};
-//   walk(step, parts).seconds;
+//   step.walk(parts).seconds;
 #include <aloni/model/communication.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/step_graph.hpp>
 
 #include <array>
+#include <optional>
 #include <vector>
 
 namespace aloni::model::detail {
@@ -20,6 +21,7 @@ inline constexpr int walked_steps = 2;
 
 /// One node of a rank: its kernel, or its communication with the classes of ranks that it waits for.
 struct NodeCosts {
+  bool runs = false;  ///< the node belongs to the part
   Estimate kernel;
   TransferCost transfer;
   std::vector<int> senders = {}, readers = {};  ///< classes, in the order of arrivals and readers
@@ -42,10 +44,18 @@ struct RankClass {
   std::vector<double> far_wires;  ///< by communication: wire time of all messages from other nodes
 };
 
-class PricedStep {
+/// The nodes of a step that run together.
+enum class StepPart {
+  whole,
+  micro_batch,  ///< all but those of the update
+  update        ///< the sums of gradients over ranks, and the update
+};
+
+/// The ranks of a part of a step.
+class PricedPart {
  public:
-  PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
-             const KernelTimes& kernels, const SimulationOptions& options);
+  PricedPart(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+             const KernelTimes& kernels, const SimulationOptions& options, StepPart part);
 
   const nn::NetworkDescription& network() const { return network_; }
   const SimulationOptions& options() const { return options_; }
@@ -56,7 +66,7 @@ class PricedStep {
   const std::vector<int>& node_of_rank() const { return description_.nodes; }
 
  private:
-  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits);
+  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits, StepPart part);
   void find_contention();
   int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
 
@@ -75,11 +85,31 @@ struct WalkedPart {
   double link_factor = 1;
 };
 
+/// One part of the step, or its micro-batches and its update.
+class PricedStep {
+ public:
+  /// Throws as simulate().
+  PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+             const KernelTimes& kernels, const SimulationOptions& options);
+
+  /// The ranks of all parts have the same classes and nodes.
+  const std::vector<RankClass>& classes() const { return first_.classes(); }
+  const std::vector<int>& class_of_rank() const { return first_.class_of_rank(); }
+  const std::vector<int>& node_of_rank() const { return first_.node_of_rank(); }
+
+  /// A part waits for all parts of a class that one of its ranks waits for. @pre each class has a part
+  /// Throws InvalidArgument for plans that wait forever.
+  SimulatedStep walk(const std::vector<WalkedPart>& parts) const;
+
+ private:
+  PricedPart first_;  ///< the whole step, or one micro-batch
+  int micro_batches_;
+  std::optional<PricedPart> update_;  ///< with several micro-batches
+  /// Of each class: the kernels that add gradients during the step.
+  std::vector<Estimate> additions_;
+};
+
 /// One part for each class, without changes.
 std::vector<WalkedPart> whole_classes(const PricedStep& step);
-
-/// A part waits for all parts of a class that one of its ranks waits for. @pre each class has a part
-/// Throws InvalidArgument for plans that wait forever.
-SimulatedStep walk(const PricedStep& step, const std::vector<WalkedPart>& parts);
 
 }  // namespace aloni::model::detail

@@ -39,6 +39,7 @@ WholeStrategies::WholeStrategies(const nn::NetworkDescription& network, const Ma
 
 nn::StepOptions WholeStrategies::step(const nn::MemorySavings& savings) const {
   nn::StepOptions step = options_.step;
+  if (options_.micro_batches > 1) step.sums = nn::GradientSums::after_backward;
   savings.apply(step);
   return step;
 }
@@ -58,21 +59,30 @@ const MemoryUse& WholeStrategies::memory(const Splits& splits) {
 
 MemoryUse WholeStrategies::find_memory(const Splits& splits, std::optional<Index> limit) const {
   if (options_.prices.bytes) return {options_.prices.bytes(splits)};
+  const Index sums = bytes_of_sums(splits);
+  if (limit) *limit -= sums;
   const nn::LargestMemory most =
       nn::largest_memory(network_, plan(splits), description_, kind_, step(selected_.savings), limit);
-  return {static_cast<double>(most.peak),
+  return {static_cast<double>(most.peak + sums),
           most.peak_layer < 0 ? "" : network_.layers[static_cast<std::size_t>(most.peak_layer)].name};
 }
 
 double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
   const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
-  return static_cast<double>(memory_of(first, description_).peak);
+  return static_cast<double>(memory_of(first, description_).peak + bytes_of_sums(splits));
+}
+
+Index WholeStrategies::bytes_of_sums(const Splits& splits) const {
+  if (options_.micro_batches == 1) return 0;
+  const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
+  return nn::bytes_of_role(first, nn::BufferRole::parameter_gradients);
 }
 
 double WholeStrategies::seconds(const Splits& splits, const nn::MemorySavings& savings,
                                 const std::vector<int>& rank_of) const {
   if (options_.prices.seconds) return options_.prices.seconds(splits);
-  const SimulationOptions simulation{.kind = kind_, .step = step(savings), .rank_of = rank_of};
+  const SimulationOptions simulation{
+      .kind = kind_, .step = step(savings), .micro_batches = options_.micro_batches, .rank_of = rank_of};
   return simulate(network_, plan(splits), machine_, kernels_, simulation).seconds;
 }
 
@@ -83,18 +93,20 @@ RankPlacement WholeStrategies::place(const Splits& splits, const nn::MemorySavin
 double WholeStrategies::placed_bytes(const Splits& splits, const nn::MemorySavings& savings,
                                      const std::vector<int>& rank_of) const {
   const MachineDescription placed = description_of(machine_, ranks_, rank_of);
-  const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_));
-  return static_cast<double>(nn::largest_memory(network_, plan(splits), placed, kind_, step(savings), limit).peak);
+  const Index sums = bytes_of_sums(splits);
+  const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_) - sums);
+  const Index peak = nn::largest_memory(network_, plan(splits), placed, kind_, step(savings), limit).peak;
+  return static_cast<double>(peak + sums);
 }
 
 bool WholeStrategies::may_offload() const {
   return options_.memory.offload == "auto" && !description_.on_host && machine_.processor.host_bandwidth > 0;
 }
 
-std::vector<nn::MemoryWish> WholeStrategies::ways_to_save() const {
+std::vector<nn::MemoryWish> WholeStrategies::ways_to_save(Index limit) const {
   const bool recomputes = options_.memory.recompute == "auto";
   nn::MemoryWish wish = selected_.wish;
-  wish.limit = static_cast<Index>(limit_);
+  wish.limit = limit;
   std::vector<nn::MemoryWish> ways;
   const auto add = [&](bool recompute, bool offload) {
     ways.push_back(wish);
@@ -109,15 +121,18 @@ std::vector<nn::MemoryWish> WholeStrategies::ways_to_save() const {
 
 std::optional<Saving> WholeStrategies::saving(const Splits& splits) const {
   std::optional<Saving> best;
-  for (nn::MemoryWish& way : ways_to_save()) {
+  const Index sums = bytes_of_sums(splits);  // not in the plans of the training either
+  for (nn::MemoryWish& way : ways_to_save(static_cast<Index>(limit_) - sums)) {
     nn::MemorySavings savings;
     try {
-      savings = memory_savings_for(network_, plan(splits), description_, options_.step, way);
+      savings = memory_savings_for(network_, plan(splits), description_, step({}), way);
     } catch (const InvalidArgument&) {
       continue;  // it does not save enough
     }
     const double time = seconds(splits, savings);
-    if (!best || time < best->seconds) best = {std::move(way), std::move(savings), time};
+    if (best && time >= best->seconds) continue;
+    const auto bytes = static_cast<double>(savings.recomputation.peak_bytes + sums);
+    best = {std::move(way), std::move(savings), time, bytes};
   }
   return best;
 }

@@ -30,6 +30,7 @@ struct Saving {
   nn::MemoryWish wish = {};
   nn::MemorySavings savings = {};  ///< those of the wish
   double seconds = 0;              ///< of a step; 0: not known
+  double bytes = 0;                ///< of the rank that takes most; 0: not known
 };
 
 class WholeStrategies {
@@ -66,7 +67,9 @@ class WholeStrategies {
  private:
   nn::NetworkPlan plan(const Splits& splits) const { return plan_network(network_, splits, ranks_, samples_); }
   nn::StepOptions step(const nn::MemorySavings& savings) const;
-  std::vector<nn::MemoryWish> ways_to_save() const;
+  /// Of the gradients of several micro-batches, on the first rank: none has more.
+  Index bytes_of_sums(const Splits& splits) const;
+  std::vector<nn::MemoryWish> ways_to_save(Index limit) const;
   MemoryUse find_memory(const Splits& splits, std::optional<Index> limit) const;
 
   struct LessSplits {

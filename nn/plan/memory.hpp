@@ -49,6 +49,9 @@ struct MemoryOverNodes {
 /// @pre as memory_of()
 MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription& machine = {});
 
+/// Bytes of all buffers with a role, each with its own memory. An alias has none.
+Index bytes_of_role(const StepPlan& plan, BufferRole role);
+
 /// @pre the lifetimes of the buffers are set; `machine` describes all ranks of the plan
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});
 

@@ -10,6 +10,7 @@
 #include <aloni/nn/plan/detail/gradient_sum_planner.hpp>
 #include <aloni/nn/plan/detail/layer_planner.hpp>
 #include <aloni/nn/plan/detail/lifetimes.hpp>
+#include <aloni/nn/plan/detail/merged_layers.hpp>
 #include <aloni/nn/plan/detail/offload_planner.hpp>
 #include <aloni/nn/plan/detail/recompute_planner.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
@@ -45,12 +46,12 @@ bool is_normalisation(const Operation& o) {
 //   dx  --fold-->  folded  --back-->  dy of the producer  (summed if the producer has several readers)
 // `fold` adds ghosts to their owners (windows of pooling and up-sampling). `back` is the reverse redistribution.
 // Either may be absent.
-class StepPlanner {
+class StepPlanner : detail::PlannedLayers {
  public:
   StepPlanner(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,
               const MachineDescription& machine, const StepOptions& options)
-      : network_(network),
-        layers_(layers),
+      : PlannedLayers(network, layers),
+        merged_(*this, kind, options),
         options_(options),
         parameters_(options.split_parameters ? lay_out_parameters(network, layers, rank) : lay_out_parameters(network)),
         plan_{.kind = kind,
@@ -66,7 +67,6 @@ class StepPlanner {
       plan_.update = options.optimiser;
       plan_.update_options = options.update_options;
     }
-    for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
     if (options.sums == GradientSums::partial && std::ranges::any_of(parameters_.blocks, [](int b) { return b > 1; })) {
       throw InvalidArgument("aloni::nn::plan_step", "options.sums", "partial, with split parameters",
                             "parameters that are whole on every rank, as a partial all-reduce needs them");
@@ -129,13 +129,9 @@ class StepPlanner {
     std::unique_ptr<ConvolutionPlanner> convolution;
     std::unique_ptr<LayerPlanner> other;
   };
-  int size() const { return static_cast<int>(nodes_.size()); }
   int rank() const { return plan_.rank; }
   bool trains() const { return plan_.kind != StepKind::inference; }
   Node& node(int i) { return nodes_[static_cast<std::size_t>(i)]; }
-  const LayerPlan& layer(int i) const { return layers_.layers[static_cast<std::size_t>(i)]; }
-  const LayerDescription& description(int i) const { return network_.layers[static_cast<std::size_t>(i)]; }
-  const Operation& operation(int i) const { return description(i).operation; }
   const std::string& name_of(int i) const { return description(i).name; }
   BufferId output_of(int i) { return i < 0 ? input_ : node(i).y; }
   BufferId gradient_of(int i) { return i < 0 ? input_gradient_ : node(i).dy; }
@@ -144,10 +140,6 @@ class StepPlanner {
   bool has_parameters(int i) const {
     return std::ranges::any_of(parameters_.descriptions, [&](const auto& d) { return d.layer == i; });
   }
-  bool only_reader(int source) const { return layers_.readers_of(source).size() == 1; }
-  bool same_distribution(const LayerInput& in) const { return layers_.output_of(in.source) == in.distribution; }
-  const OperationProperties& properties(int i) const { return properties_[static_cast<std::size_t>(i)]; }
-  bool concatenates(int i) const { return properties(i).concatenates; }
   /// Whether this rank's part of the producer's output contains the ghosts that readers need.
   bool has_recomputed_ghosts(int source) const { return source >= 0 && !layer(source).recomputed.empty(); }
 
@@ -195,132 +187,13 @@ class StepPlanner {
   /// its only reader.
   Box box_of_output(int i) const {
     const Box owned = layers_.output_of(i).owned(rank());
-    if (const int relu = rectifier_of(i); relu >= 0) return box_of_output(relu);
-    if (const int sum = sum_of(i); sum >= 0) return box_of_output(sum);
+    if (const int relu = merged_.rectifier_of(i); relu >= 0) return box_of_output(relu);
+    if (const int sum = merged_.sum_of(i); sum >= 0) return box_of_output(sum);
     if (i >= 0 && !layer(i).recomputed.empty()) return layer(i).forward_work(rank());
     const bool ghosts = i < 0 ? layers_.input_has_ghosts : layer(i).output_has_ghosts;
     return ghosts ? hull(owned, layer(layers_.readers_of(i)[0]).input_needed(rank())) : owned;
   }
 
-  /// The concatenation whose memory begins with the output of i, another concatenation; -1: none. It copies its other
-  /// inputs behind that. Only layers read i that take a part of a buffer: normalisations, and this concatenation.
-  int extended_by(int i) const {
-    int found = -1;
-    if (!concatenates(i)) return found;
-    for (const int reader : layers_.readers_of(i)) {
-      const LayerInput& first = layer(reader).inputs[0];
-      if (found < 0 && concatenates(reader) && first.source == i) {
-        found = reader;
-      } else if (!std::holds_alternative<BatchNorm>(operation(reader)) || first.mode != InputMode::shared) {
-        return -1;
-      }
-    }
-    const auto is_plain = [&](int k) {
-      return k < size() - 1 && !layer(k).output_has_ghosts && layer(k).recomputed.empty() &&
-             layer(k).output.grid()[Dim::channel] == 1;
-    };
-    return found >= 0 && is_plain(i) && is_plain(found) && same_distribution(layer(found).inputs[0]) ? found : -1;
-  }
-  /// The layer whose output has the memory of the output of i: i, or the last concatenation that extends it.
-  int owner_of_output(int i) const {
-    const int next = extended_by(i);
-    return next < 0 ? i : owner_of_output(next);
-  }
-
-  /// The batch normalisation whose sums over ranks are those of the first channels of i's input, which is a
-  /// concatenation: both normalise the same elements of the same tensor, which one of them reads as the first input of
-  /// the concatenation; -1: none.
-  int normalisation_of_first_channels(int i) const {
-    const auto* const own = std::get_if<BatchNorm>(&operation(i));
-    if (!own || !trains()) return -1;
-    const auto reads_all = [&](int k) {
-      const LayerInput& in = layer(k).inputs[0];
-      return in.mode == InputMode::shared && same_distribution(in) && in.distribution.grid()[Dim::channel] == 1;
-    };
-    const int joined = layer(i).inputs[0].source;
-    if (joined < 0 || !concatenates(joined) || !reads_all(i)) return -1;
-    const LayerInput& first = layer(joined).inputs[0];
-    if (!same_distribution(first)) return -1;
-    for (const int reader : layers_.readers_of(first.source)) {
-      const auto* const other = std::get_if<BatchNorm>(&operation(reader));
-      if (other && reader < i && other->scope == own->scope && other->ranks == own->ranks && reads_all(reader))
-        return reader;
-    }
-    return -1;
-  }
-
-  bool computes_in_place(int i) const {
-    const int source = layer(i).inputs[0].source;
-    if (is_rectifier(i)) return true;
-    return properties(i).computes_in_place && source >= 0 && layer(i).inputs[0].mode == InputMode::shared &&
-           only_reader(source) && !layer(i).output_has_ghosts && properties(source).output_may_be_overwritten;
-  }
-
-  /// Whether the layer is a ReLU that the batch normalisation before it computes too: y, and in the backward pass its
-  /// gradient from the gradient of the ReLU's output. The two layers then have one y and one dy.
-  bool is_rectifier(int i) const {
-    if (!options_.fuse_batch_norm || !std::holds_alternative<Relu>(operation(i))) return false;
-    const LayerInput& in = layer(i).inputs[0];
-    return in.source >= 0 && std::holds_alternative<BatchNorm>(operation(in.source)) && in.mode == InputMode::shared &&
-           only_reader(in.source) && same_distribution(in) && layer(i).recomputed.empty();
-  }
-  /// The ReLU that the layer computes too; -1: none.
-  int rectifier_of(int i) const {
-    if (i < 0 || i == size() - 1) return -1;
-    const auto& readers = layers_.readers_of(i);
-    return readers.size() == 1 && is_rectifier(readers[0]) ? readers[0] : -1;
-  }
-
-  /// The sum (Add) that the layer, a batch normalisation, computes too; -1: none. Both then have one y. The other
-  /// summand is there before the normalisation.
-  int sum_of(int i) const {
-    if (i < 0 || i == size() - 1 || !options_.fuse_batch_norm || !std::holds_alternative<BatchNorm>(operation(i)))
-      return -1;
-    const auto& readers = layers_.readers_of(i);
-    if (readers.size() != 1 || !std::holds_alternative<Add>(operation(readers[0]))) return -1;
-    const auto is_at_hand = [&](const LayerInput& in) {
-      return in.mode == InputMode::shared && same_distribution(in) && in.source <= i;
-    };
-    const LayerPlan& sum = layer(readers[0]);
-    const bool fits = sum.inputs.size() == 2 && sum.recomputed.empty() && std::ranges::all_of(sum.inputs, is_at_hand);
-    return fits ? readers[0] : -1;
-  }
-  /// The batch normalisation that computes the sum i; -1: none.
-  int normalisation_of_sum(int i) const {
-    if (i < 0 || !std::holds_alternative<Add>(operation(i))) return -1;
-    for (const LayerInput& in : layer(i).inputs)
-      if (sum_of(in.source) == i) return in.source;
-    return -1;
-  }
-  /// Whether the layer is a ReLU in place of a sum that a batch normalisation computes: it computes both. The gradient
-  /// of this ReLU is a node of its own.
-  bool rectifies_sum(int i) const {
-    return std::holds_alternative<Relu>(operation(i)) && computes_in_place(i) &&
-           normalisation_of_sum(layer(i).inputs[0].source) >= 0 && layer(i).recomputed.empty();
-  }
-
-  /// Whether the layer's output is its input, in the same memory. Training and inference have one output of the
-  /// network: its buffer is not replaced.
-  bool passes_input_on(int i) const {
-    const LayerInput& in = layer(i).inputs[0];
-    return !trains() && properties(i).is_identity_in_inference && in.source >= 0 && in.mode == InputMode::shared &&
-           only_reader(in.source) && !layer(i).output_has_ghosts && (computes_in_place(i) || !may_be_output(i));
-  }
-  /// Whether the layer's output may lie in the buffer of the network's output.
-  bool may_be_output(int i) const {
-    if (i == size() - 1) return true;
-    const auto& readers = layers_.readers_of(i);
-    if (readers.size() != 1) return false;
-    const OperationProperties& reader = properties(readers[0]);
-    return (reader.computes_in_place || reader.is_identity_in_inference) && may_be_output(readers[0]);
-  }
-
-  /// Whether the layer is a convolution followed by an in-place ReLU.
-  bool may_fuse_relu(int i) const {
-    if (!options_.fuse_inference || !std::holds_alternative<Convolution>(operation(i))) return false;
-    const auto& readers = layers_.readers_of(i);
-    return readers.size() == 1 && std::holds_alternative<Relu>(operation(readers[0])) && computes_in_place(readers[0]);
-  }
   /// Whether the layer is a ReLU that the previous convolution computes in inference.
   bool is_fused(int i) {
     if (trains() || !std::holds_alternative<Relu>(operation(i))) return false;
@@ -330,7 +203,7 @@ class StepPlanner {
 
   /// A buffer for the output of a layer that computes nothing in place.
   BufferId buffer_of_output(int i) {
-    const int owner = owner_of_output(i);
+    const int owner = merged_.owner_of_output(i);
     BufferId& y = node(owner).y;
     if (y == no_buffer)
       y = add(name_of(owner) + "_y", BufferRole::activation, layer(owner).output.owned(rank()), box_of_output(owner));
@@ -353,8 +226,10 @@ class StepPlanner {
         edge.x =
             add(edge_name(i, "_x", edge), BufferRole::ghosts, intersect(layer(i).input.owned(rank()), needed), needed);
       }
-      const int norm = normalisation_of_sum(i);
-      n.y = norm >= 0 ? node(norm).y : computes_in_place(i) || passes_input_on(i) ? n.inputs[0].x : buffer_of_output(i);
+      const int norm = merged_.normalisation_of_sum(i);
+      n.y = norm >= 0                                                    ? node(norm).y
+            : merged_.computes_in_place(i) || merged_.passes_input_on(i) ? n.inputs[0].x
+                                                                         : buffer_of_output(i);
       if (concatenates(i))
         for (Edge& edge : n.inputs) edge.x = n.y;
     }
@@ -442,7 +317,7 @@ class StepPlanner {
   /// that of each input, and no node behind the sum's readers writes it. So dy is not for layers that would replace it
   /// by dx, or whose dy has ghosts.
   int sum_behind(int i) const {
-    const int relu = rectifier_of(i), end = relu >= 0 ? relu : i;
+    const int relu = merged_.rectifier_of(i), end = relu >= 0 ? relu : i;
     if (end == size() - 1 || layers_.readers_of(end).size() != 1) return -1;
     const int reader = layers_.readers_of(end)[0];
     const auto& inputs = layer(reader).inputs;
@@ -492,7 +367,7 @@ class StepPlanner {
       edge.fetch = TransferWork{.name = name_of(i) + "_x"};
       edge.fetch->items.push_back(item(
           producer, producer, halo::plan_halo(from, needed, boundaries, rank(), layer(i).blocks.neighbours(rank()))));
-    } else if (edge.plan.mode == InputMode::separate && edge.x != producer) {  // equal: extended_by() this layer
+    } else if (edge.plan.mode == InputMode::separate && edge.x != producer) {  // equal: this layer extends the producer
       halo::TransferPlan moves;
       if (!has_recomputed_ghosts(edge.plan.source)) {
         const auto position = static_cast<std::size_t>(&edge - node(i).inputs.data());
@@ -587,7 +462,7 @@ class StepPlanner {
           detail::ConvolutionPlanOptions{.label = name_of(i),
                                          .layer = i,
                                          .input_is_complete = n.inputs[0].plan.mode != InputMode::in_place,
-                                         .fuse_relu = may_fuse_relu(i),
+                                         .fuse_relu = merged_.may_fuse_relu(i),
                                          .largest_overhead = options_.largest_overhead});
       return;
     }
@@ -598,12 +473,13 @@ class StepPlanner {
     }
     if (const Edge* const waiting = n.inputs[0].waiting; waiting && adds_gradients(i))
       b.gradient_summand = contribution_of(*waiting);
-    if (const int norm = normalisation_of_first_channels(i); norm >= 0) b.known_sums = node(norm).other->channel_sums();
-    b.holds_relu = rectifier_of(i) >= 0;
-    if (const int sum = sum_of(i); sum >= 0) {
+    if (const int norm = merged_.normalisation_of_first_channels(i); norm >= 0)
+      b.known_sums = node(norm).other->channel_sums();
+    b.holds_relu = merged_.rectifier_of(i) >= 0;
+    if (const int sum = merged_.sum_of(i); sum >= 0) {
       const auto& inputs = node(sum).inputs;
       b.summand = inputs[inputs[0].plan.source == i ? 1 : 0].x;
-      b.holds_sum_relu = sum < size() - 1 && rectifies_sum(layers_.readers_of(sum)[0]);
+      b.holds_sum_relu = sum < size() - 1 && merged_.rectifies_sum(layers_.readers_of(sum)[0]);
     }
     n.other = std::make_unique<LayerPlanner>(builder_, description(i), layer(i), i, std::move(b));
   }
@@ -615,8 +491,8 @@ class StepPlanner {
     detail::ForwardNodes& nodes = forward_[static_cast<std::size_t>(i)];
     nodes.y = node(i).y;
     nodes.wants_gradient = trains() && wants_gradient(i);
-    if (is_fused(i) || is_rectifier(i) || passes_input_on(i)) return;
-    if (normalisation_of_sum(i) >= 0 || rectifies_sum(i)) return;
+    if (is_fused(i) || merged_.is_rectifier(i) || merged_.passes_input_on(i)) return;
+    if (merged_.normalisation_of_sum(i) >= 0 || merged_.rectifies_sum(i)) return;
     for (Edge& edge : node(i).inputs) {
       nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
       if (!edge.fetch) continue;
@@ -707,7 +583,7 @@ class StepPlanner {
   }
 
   void begin_backward(int i) { builder_.begin("backward " + name_of(i), i, StepPhase::backward); }
-  bool has_backward(int i) const { return wants_gradient(i) && !is_rectifier(i); }
+  bool has_backward(int i) const { return wants_gradient(i) && !merged_.is_rectifier(i); }
 
   // The gradient of the filters usually needs no ghosts: it hides the exchange. Without an exchange it hides the sums
   // over ranks of the normalisation before the convolution.
@@ -797,15 +673,13 @@ class StepPlanner {
     }
   }
 
-  const NetworkDescription& network_;
-  const NetworkPlan& layers_;
+  detail::MergedLayers merged_;
   StepOptions options_;
   ParameterLayout parameters_;
   StepPlan plan_;
   PlanBuilder builder_;
   std::vector<Node> nodes_;
   std::vector<detail::ForwardNodes> forward_;       ///< per layer
-  std::vector<OperationProperties> properties_;     ///< per layer
   std::vector<bool> wanted_;                        ///< per layer
   std::optional<detail::GradientSumPlanner> sums_;  ///< in training
   int late_filters_ = -1;                           ///< layer whose gradient of filters is late; -1: none

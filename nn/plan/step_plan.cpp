@@ -100,6 +100,11 @@ NodeKind PlanNode::kind() const {
   return std::holds_alternative<ReductionWork>(work) ? NodeKind::collective : NodeKind::kernel;
 }
 
+bool PlanNode::sums_gradients() const {
+  const auto* sum = std::get_if<ReductionWork>(&work);
+  return sum && sum->segment >= 0;
+}
+
 BufferId StepPlan::find(const std::string& name) const {
   const auto found = std::ranges::find(buffers, name, &PlanBuffer::name);
   if (found == buffers.end())

@@ -97,6 +97,7 @@ struct PlanNode {
   int repeats = -1;
 
   NodeKind kind() const;
+  bool sums_gradients() const;  ///< of parameters, over ranks
 };
 
 /// A part of a convolution's weights that one rank multiplies by.

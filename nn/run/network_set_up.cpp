@@ -87,15 +87,10 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
 
 template <class T, class Exec>
 void Network<T, Exec>::Implementation::bind_steps() {
-  const auto is_gradient_sum = [](const PlanNode& node) {
-    const auto* sum = std::get_if<ReductionWork>(&node.work);
-    return sum && sum->segment >= 0;
-  };
   add(train, training, [](const PlanNode&) { return true; });
-  if (!options.update) add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
+  if (!options.update) add(train_alone, training, [](const PlanNode& n) { return !n.sums_gradients(); });
   add(forward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
-  add(backward_only, training,
-      [&](const PlanNode& n) { return n.phase == StepPhase::backward && !is_gradient_sum(n); });
+  add(backward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::backward && !n.sums_gradients(); });
   add(evaluation, inference, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
   add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
   for (Step<Exec>* const step : {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss})

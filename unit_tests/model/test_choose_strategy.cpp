@@ -46,6 +46,33 @@ nn::MemoryWish limited(double bytes) {
   return {.recompute = "auto", .offload = "auto", .limit = static_cast<Index>(bytes)};
 }
 
+/// The finalist with one grid for all layers.
+std::optional<Finalist> finalist_named(const StrategyChoice& choice, const std::string& grid) {
+  const auto found =
+      std::ranges::find_if(choice.finalists, [&](const Finalist& f) { return f.strategy.source == grid; });
+  return found == choice.finalists.end() ? std::nullopt : std::optional(*found);
+}
+
+TEST(ChooseStrategy, CountsASumOfGradientsOnceForAllMicroBatches) {
+  const nn::NetworkDescription net = nn::make_model("lenet5");
+  Machine machine = machine_of(1);
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-8;
+  const auto choose = [&](int micro_batches) {
+    return choose_strategy(net, machine, 2, {.samples = 16, .micro_batches = micro_batches, .simulated = 20});
+  };
+  const StrategyChoice one = choose(1), many = choose(50);
+  // Another split moves fewer bytes than the gradients have, but in each micro-batch.
+  const auto whole = finalist_named(one, "n2"), summed = finalist_named(many, "n2");
+  ASSERT_TRUE(whole && summed);
+  EXPECT_GT(whole->seconds, one.seconds);
+  EXPECT_LT(summed->seconds, 50 * whole->seconds);
+  EXPECT_DOUBLE_EQ(summed->seconds, many.seconds);
+  EXPECT_NEAR(summed->bytes - whole->bytes, 61'706 * 4, 0.02 * 61'706 * 4);
+  EXPECT_THROW(choose(0), InvalidArgument);
+  EXPECT_THROW(choose_strategy(net, machine, 2, {.micro_batches = 2, .objective = Objective::inference_latency}),
+               InvalidArgument);
+}
+
 /// Random prices, equal for equal arguments. The time of a step is their sum.
 class RandomPrices {
  public:

@@ -1,5 +1,7 @@
 #include <aloni/model/layer_costs.hpp>
 
+#include "round_times.hpp"
+
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/model/detail/node_map.hpp>
 #include <aloni/model/simulate.hpp>
@@ -8,7 +10,9 @@
 #include <gmock/gmock.h>
 #include <support/random_cases.hpp>
 
+#include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <random>
 
@@ -159,6 +163,40 @@ TEST_F(LayerCostsOfAConvolution, CountGhosts) {
   const LayerPrice alone = price(1, 4, "1"), together = price(4, 16, "n4");
   EXPECT_EQ(alone.gradient_flight, 0);
   EXPECT_GT(together.gradient_flight, 0);
+}
+
+// Layers with weights and without, split by samples, filters and height.
+TEST(LayerCosts, OfMicroBatchesHaveOneUpdateAndOneSumOfGradients) {
+  Machine machine = free_machine();
+  machine.combine_seconds_per_byte = 1e-9;
+  const nn::NetworkDescription net = nn::make_model("lenet5");
+  const RoundTimes kernels(1e-3);
+  std::array<std::unique_ptr<LayerCosts>, 3> costs;
+  const std::array<int, 3> numbers{1, 2, 5};
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    costs[i] = std::make_unique<LayerCosts>(net, machine, kernels, 2,
+                                            LayerCostOptions{.samples = 8, .micro_batches = numbers[i]});
+  int priced = 0;
+  for (const LayerFacts& facts : costs[0]->facts()) {
+    for (const char* text : {"n2", "f2", "h2"}) {
+      const LayerSplit split = LayerSplit::parse(text);
+      if (effective_split(facts, split) != split) continue;
+      SCOPED_TRACE(net.layers[static_cast<std::size_t>(facts.layer)].name + " " + text);
+      const LayerPrice one = costs[0]->of(facts, split), two = costs[1]->of(facts, split),
+                       five = costs[2]->of(facts, split);
+      const double alone = one.seconds + one.gradient_flight, pass = two.seconds - alone;
+      EXPECT_GE(pass, 2e-3);  // forward and backward
+      EXPECT_NEAR(five.seconds - alone, 4 * pass, 1e-12);
+      EXPECT_EQ(five.gradient_flight, 0);
+      EXPECT_GE(five.bytes, one.bytes + 4.0 * static_cast<double>(text == std::string("n2") ? facts.weights : 0));
+      ++priced;
+    }
+  }
+  EXPECT_GE(priced, 12);
+  const std::vector<LayerSplit> samples{LayerSplit::parse("n2")}, rows{LayerSplit::parse("h2")};
+  machine.exchange_seconds = 1e-3;
+  EXPECT_DOUBLE_EQ(costs[2]->between(0, samples, 1, 0, rows)[0], 5 * costs[0]->between(0, samples, 1, 0, rows)[0]);
+  EXPECT_GT(costs[0]->between(0, samples, 1, 0, rows)[0], 0);
 }
 
 TEST(LayerCosts, OfEqualSplitsHaveNoRedistribution) {

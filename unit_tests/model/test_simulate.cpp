@@ -49,6 +49,71 @@ TEST(Simulate, OneRankTakesTheSumOfItsKernels) {
   EXPECT_DOUBLE_EQ(simulate(net, layers, machine, RoundTimes(0.25), {.kernel_scale = 3}).seconds, 3 * step.seconds);
 }
 
+// --- micro-batches ---
+
+SimulationOptions in_micro_batches(int number) {
+  return {.step = {.sums = nn::GradientSums::after_backward}, .micro_batches = number};
+}
+
+TEST(Simulate, MicroBatchesAreComputedInTurnAndUpdatedOnce) {
+  const Machine machine = free_machine();
+  const auto net = resnet();
+  const auto layers = layers_of(net, "1", 1, 4);
+  const nn::StepPlan plan = nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, 1));
+  const auto updates = std::ranges::count(plan.nodes, nn::StepPhase::update, &nn::PlanNode::phase);
+  const int all = kernels_in(net, layers, machine);
+  ASSERT_GT(updates, 0);
+  SimulationOptions options = in_micro_batches(3);
+  options.timeline = true;
+  const SimulatedStep step = simulate(net, layers, machine, RoundTimes(0.25), options);
+  // Three kernels add gradients to their sum, and one copies the mean back.
+  EXPECT_DOUBLE_EQ(step.seconds, 0.25 * static_cast<double>(3 * (all - updates) + 4 + updates));
+  EXPECT_DOUBLE_EQ(sum_of(step.layers), step.seconds);
+  EXPECT_DOUBLE_EQ(step.phases[3].sum(), 0.25 * static_cast<double>(4 + updates));
+  EXPECT_DOUBLE_EQ(step.sources[0], 1);
+  EXPECT_EQ(std::ranges::count(step.actions, nn::StepActionKind::run, &SimulatedAction::kind),
+            3 * (all - updates) + updates);
+  EXPECT_DOUBLE_EQ(step.actions.back().end, step.seconds);
+}
+
+TEST(Simulate, MicroBatchesSumTheirGradientsOverRanksOnce) {
+  Machine machine = free_machine();
+  const auto net = digits();
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const auto seconds = [&] { return simulate(net, layers, machine, RoundTimes(1e-3), in_micro_batches(5)).seconds; };
+  const double free = seconds();
+  machine.combine_seconds_per_byte = 1e-7;
+  const double paid = seconds();
+  EXPECT_NEAR(paid - free, 61'706 * 4 * 1e-7, 0.01 * (paid - free));
+}
+
+TEST(Simulate, MicroBatchesExchangeTheirHalos) {
+  Machine machine = free_machine();
+  machine.exchange_seconds = 1e-3;
+  const auto net = digits();
+  const auto layers = layers_of(net, "h2", 2, 4);
+  const auto halos = [&](int micro_batches) {
+    const SimulatedStep step = simulate(net, layers, machine, RoundTimes(1e-3), in_micro_batches(micro_batches));
+    double seconds = 0;
+    for (const CommunicationTime& time : step.communication) seconds += time.halos;
+    return seconds;
+  };
+  EXPECT_GT(halos(1), 0);
+  EXPECT_DOUBLE_EQ(halos(4), 4 * halos(1));
+}
+
+TEST(Simulate, OfMicroBatchesNeedsATrainingStepThatSumsGradientsAfterIt) {
+  const Machine machine = free_machine();
+  const auto net = digits();
+  const auto layers = layers_of(net, "1", 1, 4);
+  SimulationOptions inference = in_micro_batches(2);
+  inference.kind = nn::StepKind::inference;
+  for (const SimulationOptions& wrong : {in_micro_batches(0), SimulationOptions{.micro_batches = 2}, inference})
+    EXPECT_THROW(simulate(net, layers, machine, RoundTimes(1), wrong), InvalidArgument);
+}
+
+// --- ranks ---
+
 // A rank with 2 of 3 samples works longer, and the other one waits for it at the sums of gradients.
 TEST(Simulate, RanksWaitForTheSlowestOne) {
   const Machine machine = free_machine();

@@ -65,6 +65,17 @@ class Simulate(unittest.TestCase):
         self.assertEqual({case["link_bandwidth_factor"] for case in sweep["cases"]}, {0.5})
         self.assertNotIn("step_seconds", sweep)
 
+    def test_adds_the_gradients_of_micro_batches(self):
+        arguments = ["--machine", "x86_server", "--model", "lenet5", "--ranks", "64", "--strategy", "n64"]
+        _, small = self.simulate(*arguments, "--batch", "64")
+        text, step = self.simulate(*arguments, "--batch", "256", "--accumulate", "4")
+        self.assertIn("batch 256 in 4 micro-batches", text)
+        self.assertLess(step["step_seconds"], 4 * small["step_seconds"])  # one update, one sum of gradients
+        self.assertGreater(step["samples_per_second"], small["samples_per_second"])
+        self.assertGreater(step["memory_bytes_per_rank"], small["memory_bytes_per_rank"])
+        for number in ("3", "0"):
+            self.refused(USAGE, ["--accumulate", number], "--machine", "lassen", "--accumulate", number)
+
     def test_stragglers_and_slow_links_make_steps_longer(self):
         arguments = ["--machine", "lassen", "--model", "mesh1k", "--batch", "64", "--strategy", "h2w2", "--complete",
                      "n", "--stragglers", "0.1", "--slow-links", "0.1:4", "--draws", "50"]

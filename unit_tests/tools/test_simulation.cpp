@@ -54,6 +54,25 @@ TEST(Simulation, HasTheMemoryOfThePlan) {
   EXPECT_EQ(result.reason, "");
 }
 
+TEST(Simulation, OfMicroBatchesHasTheMemoryOfOneAndASumOfGradients) {
+  SimulationRequest r = request("lenet5");
+  const SimulatedCase whole = simulated(r, on_ranks(2, "n2", 64)), small = simulated(r, on_ranks(2, "n2", 16));
+  r.accumulate = 4;
+  const SimulatedCase accumulated = simulated(r, on_ranks(2, "n2", 64));
+  constexpr Index gradients = 61'706 * 4;
+  EXPECT_NEAR(static_cast<double>(accumulated.memory_bytes - small.memory_bytes), gradients, 0.02 * gradients);
+  EXPECT_LT(accumulated.memory_bytes, whole.memory_bytes);
+  EXPECT_GT(accumulated.step.seconds, whole.step.seconds);
+  EXPECT_LT(accumulated.step.seconds, 4 * small.step.seconds);
+  SimulationCase automatic = on_ranks(2, "n2", 64);
+  automatic.strategy = std::nullopt;
+  EXPECT_LE(simulated(r, automatic).step.seconds, accumulated.step.seconds);
+  const auto [one, result] = sweep(r, {on_ranks(2, "n2", 64)});
+  EXPECT_THAT(to_text(one, result), HasSubstr("batch 64 in 4 micro-batches\n"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(one, result))["run"]["accumulate"], 4);
+  EXPECT_EQ(nlohmann::json::parse(to_json(one, result))["batch"], 64);
+}
+
 TEST(Simulation, IsFasterWithMoreOfTheResourceThatLimits) {
   const SimulationRequest r = request("resnet18");
   const auto seconds = [&](const model::MachineFactors& factors) {
