@@ -171,11 +171,14 @@ TEST(LayerCosts, OfMicroBatchesHaveOneUpdateAndOneSumOfGradients) {
   machine.combine_seconds_per_byte = 1e-9;
   const nn::NetworkDescription net = nn::make_model("lenet5");
   const RoundTimes kernels(1e-3);
-  std::array<std::unique_ptr<LayerCosts>, 3> costs;
+  std::array<std::unique_ptr<LayerCosts>, 3> costs, without_update;
   const std::array<int, 3> numbers{1, 2, 5};
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    costs[i] = std::make_unique<LayerCosts>(net, machine, kernels, 2,
-                                            LayerCostOptions{.samples = 8, .micro_batches = numbers[i]});
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    LayerCostOptions options{.samples = 8, .micro_batches = numbers[i]};
+    costs[i] = std::make_unique<LayerCosts>(net, machine, kernels, 2, options);
+    options.step.update = false;
+    without_update[i] = std::make_unique<LayerCosts>(net, machine, kernels, 2, options);
+  }
   int priced = 0;
   for (const LayerFacts& facts : costs[0]->facts()) {
     for (const char* text : {"n2", "f2", "h2"}) {
@@ -187,6 +190,8 @@ TEST(LayerCosts, OfMicroBatchesHaveOneUpdateAndOneSumOfGradients) {
       const double alone = one.seconds + one.gradient_flight, pass = two.seconds - alone;
       EXPECT_GE(pass, 2e-3);  // forward and backward
       EXPECT_NEAR(five.seconds - alone, 4 * pass, 1e-12);
+      EXPECT_NEAR(without_update[2]->of(facts, split).seconds - without_update[1]->of(facts, split).seconds, 3 * pass,
+                  1e-12);
       EXPECT_EQ(five.gradient_flight, 0);
       EXPECT_GE(five.bytes, one.bytes + 4.0 * static_cast<double>(text == std::string("n2") ? facts.weights : 0));
       ++priced;
