@@ -38,9 +38,9 @@ int queue_of(const nn::StepAction& action, const nn::StepPlan& plan) {
   return is_copy(plan.nodes[static_cast<std::size_t>(action.node)].work) ? copy_queue : kernel_queue;
 }
 
-bool belongs_to(StepPart part, const nn::PlanNode& node) {
+bool belongs_to(StepSection section, const nn::PlanNode& node) {
   const bool is_of_update = node.phase == nn::StepPhase::update || node.sums_gradients();
-  return part == StepPart::whole || (part == StepPart::update) == is_of_update;
+  return section == StepSection::whole || (section == StepSection::update) == is_of_update;
 }
 
 /// Of a copy between a device and the memory of its host.
@@ -55,8 +55,9 @@ double copy_seconds(const Machine& machine, double bytes) {
 
 }  // namespace
 
-PricedPart::PricedPart(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
-                       const KernelTimes& kernels, const SimulationOptions& options, StepPart part)
+PricedSection::PricedSection(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                             const Machine& machine, const KernelTimes& kernels, const SimulationOptions& options,
+                             StepSection section)
     : network_(network),
       options_(options),
       description_(description_of(machine, layers.input.ranks(), options.rank_of)) {
@@ -81,19 +82,19 @@ PricedPart::PricedPart(const nn::NetworkDescription& network, const nn::NetworkP
     RankClass& c = classes_.emplace_back();
     c.rank = rank;
     c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
-    price(c, machine, kernels, fits, part);
+    price(c, machine, kernels, fits, section);
   }
   find_contention();
 }
 
-void PricedPart::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
-                       StepPart part) {
+void PricedSection::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
+                          StepSection section) {
   c.nodes.resize(c.plan.nodes.size());
   nn::StepGraph graph;
   std::vector<int> numbers;  // in the plan, of the nodes of the graph
   const nn::StepGraph whole = nn::graph_of(c.plan);
   for (std::size_t n = 0; n < whole.nodes.size(); ++n) {
-    if (!belongs_to(part, c.plan.nodes[n])) continue;
+    if (!belongs_to(section, c.plan.nodes[n])) continue;
     c.nodes[n].runs = true;
     numbers.push_back(static_cast<int>(n));
     graph.nodes.push_back(whole.nodes[n]);
@@ -148,7 +149,7 @@ void PricedPart::price(RankClass& c, const Machine& machine, const KernelTimes& 
 /// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A
 /// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Nodes
 /// with the same numbers of ranks of each class are alike; a class counts the worst of its nodes.
-void PricedPart::find_contention() {
+void PricedSection::find_contention() {
   using Company = std::map<int, int>;  // number of ranks of each class on a node
   std::map<int, Company> of_node;
   for (std::size_t r = 0; r < description_.nodes.size(); ++r) ++of_node[description_.nodes[r]][class_of_[r]];
@@ -202,7 +203,8 @@ struct PartState {
 
 class Walk {
  public:
-  Walk(const PricedPart& step, const std::vector<WalkedPart>& parts) : step_(step), parts_of_(step.classes().size()) {
+  Walk(const PricedSection& step, const std::vector<WalkedPart>& parts)
+      : step_(step), parts_of_(step.classes().size()) {
     for (const WalkedPart& part : parts) {
       const RankClass& its = step.classes()[static_cast<std::size_t>(part.rank_class)];
       parts_of_[static_cast<std::size_t>(part.rank_class)].push_back(parts_.size());
@@ -535,7 +537,7 @@ class Walk {
     for (double& share : result_.transfer_sources) share = transfers > 0 ? share / transfers : 0;
   }
 
-  const PricedPart& step_;
+  const PricedSection& step_;
   std::vector<PartState> parts_;
   std::vector<std::vector<std::size_t>> parts_of_;  ///< by class
   SimulatedStep result_;
@@ -589,7 +591,7 @@ void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
 }
 
 /// Throws as simulate().
-StepPart first_part(const SimulationOptions& options) {
+StepSection first_section(const SimulationOptions& options) {
   const auto check = [&](bool valid, const char* expectation) {
     if (valid) return;
     throw InvalidArgument("aloni::model::simulate", "options.micro_batches", std::to_string(options.micro_batches),
@@ -599,16 +601,17 @@ StepPart first_part(const SimulationOptions& options) {
   check(options.micro_batches == 1 ||
             (options.kind == nn::StepKind::training && options.step.sums == nn::GradientSums::after_backward),
         "1, or a training step with GradientSums::after_backward");
-  return options.micro_batches > 1 ? StepPart::micro_batch : StepPart::whole;
+  return options.micro_batches > 1 ? StepSection::micro_batch : StepSection::whole;
 }
 
 }  // namespace
 
 PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options)
-    : first_(network, layers, machine, kernels, options, first_part(options)), micro_batches_(options.micro_batches) {
+    : first_(network, layers, machine, kernels, options, first_section(options)),
+      micro_batches_(options.micro_batches) {
   if (micro_batches_ == 1) return;
-  update_.emplace(network, layers, machine, kernels, options, StepPart::update);
+  update_.emplace(network, layers, machine, kernels, options, StepSection::update);
   for (const RankClass& c : classes()) additions_.push_back(additions_of_gradients(c, micro_batches_, kernels));
 }
 

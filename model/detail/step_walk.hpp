@@ -21,7 +21,7 @@ inline constexpr int walked_steps = 2;
 
 /// One node of a rank: its kernel, or its communication with the classes of ranks that it waits for.
 struct NodeCosts {
-  bool runs = false;  ///< the node belongs to the part
+  bool runs = false;  ///< the node belongs to the section
   Estimate kernel;
   TransferCost transfer;
   std::vector<int> senders = {}, readers = {};  ///< classes, in the order of arrivals and readers
@@ -45,17 +45,17 @@ struct RankClass {
 };
 
 /// The nodes of a step that run together.
-enum class StepPart {
+enum class StepSection {
   whole,
   micro_batch,  ///< all but those of the update
   update        ///< the sums of gradients over ranks, and the update
 };
 
-/// The ranks of a part of a step.
-class PricedPart {
+/// The ranks of a section of a step.
+class PricedSection {
  public:
-  PricedPart(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
-             const KernelTimes& kernels, const SimulationOptions& options, StepPart part);
+  PricedSection(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+                const KernelTimes& kernels, const SimulationOptions& options, StepSection section);
 
   const nn::NetworkDescription& network() const { return network_; }
   const SimulationOptions& options() const { return options_; }
@@ -66,7 +66,8 @@ class PricedPart {
   const std::vector<int>& node_of_rank() const { return description_.nodes; }
 
  private:
-  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits, StepPart part);
+  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
+             StepSection section);
   void find_contention();
   int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
 
@@ -85,14 +86,14 @@ struct WalkedPart {
   double link_factor = 1;
 };
 
-/// One part of the step, or its micro-batches and its update.
+/// A whole step: one section, or its micro-batches and its update.
 class PricedStep {
  public:
   /// Throws as simulate().
   PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
              const KernelTimes& kernels, const SimulationOptions& options);
 
-  /// The ranks of all parts have the same classes and nodes.
+  /// Equal for all sections.
   const std::vector<RankClass>& classes() const { return first_.classes(); }
   const std::vector<int>& class_of_rank() const { return first_.class_of_rank(); }
   const std::vector<int>& node_of_rank() const { return first_.node_of_rank(); }
@@ -102,9 +103,9 @@ class PricedStep {
   SimulatedStep walk(const std::vector<WalkedPart>& parts) const;
 
  private:
-  PricedPart first_;  ///< the whole step, or one micro-batch
+  PricedSection first_;  ///< the whole step, or one micro-batch
   int micro_batches_;
-  std::optional<PricedPart> update_;  ///< with several micro-batches
+  std::optional<PricedSection> update_;  ///< with several micro-batches
   /// Of each class: the kernels that add gradients during the step.
   std::vector<Estimate> additions_;
 };
