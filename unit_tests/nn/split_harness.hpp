@@ -225,6 +225,7 @@ const std::vector<StepResults>& unsplit_results(const comm::Communicator& comm, 
   const std::string name = to_json(net) + std::to_string(samples) + (values == Values::reals ? " reals " : " ") +
                            std::to_string(seed) + " " + std::to_string(static_cast<int>(backend));
   if (name == name_of_results) return results;
+  name_of_results.clear();  // what follows may throw
   results.assign(compared_steps, StepResults(like));
   const auto self = comm.split(comm.rank(), 0);
   if (comm.rank() == 0) {
