@@ -55,7 +55,7 @@ Index bytes_of_gradient_sum(const SimulationRequest& request, const nn::NetworkP
 void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
                 const nn::StepOptions& options, SimulatedCase& result) {
   const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, nn::StepKind::training, options);
-  const Index sums = bytes_of_gradient_sum(request, layers, machine, options);
+  const Index sums = request.accumulate > 1 ? most.separate.of(nn::BufferRole::parameter_gradients) : 0;
   result.memory_bytes = most.peak + sums;
   result.separate_bytes = most.separate.separate + sums;
   const Index limit = memory_limit_of(request);

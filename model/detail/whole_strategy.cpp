@@ -69,13 +69,16 @@ MemoryUse WholeStrategies::find_memory(const Splits& splits, std::optional<Index
 
 double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
   const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
-  return static_cast<double>(memory_of(first, description_).peak + bytes_of_sums(splits));
+  return static_cast<double>(memory_of(first, description_).peak + bytes_of_sums(first));
 }
 
 Index WholeStrategies::bytes_of_sums(const Splits& splits) const {
   if (options_.micro_batches == 1) return 0;
-  const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
-  return nn::bytes_of_role(first, nn::BufferRole::parameter_gradients);
+  return bytes_of_sums(plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings)));
+}
+
+Index WholeStrategies::bytes_of_sums(const nn::StepPlan& first) const {
+  return options_.micro_batches == 1 ? 0 : nn::bytes_of_role(first, nn::BufferRole::parameter_gradients);
 }
 
 double WholeStrategies::seconds(const Splits& splits, const nn::MemorySavings& savings,
