@@ -117,6 +117,9 @@ TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
   }
 }
 
+/// Splits of two-dimensional layers: all on a few ranks.
+std::vector<LayerSplit> some_splits(int ranks) { return aloni::test::some_of(splits_for(ranks, 2), 32); }
+
 /// Up to six of the splits that cut channels or filters, drawn from all of them.
 std::vector<LayerSplit> some_splits_of_channels(int ranks) {
   std::vector<LayerSplit> all = splits_for(ranks, 2), some;
@@ -253,7 +256,7 @@ NetworkDescription normalised() {
 
 TEST(Split, NormalisesSamplesAndPixelsOnEveryGrid) {
   const auto comm = aloni::test::make_communicator();
-  for (const auto& grid : grids_for(comm.size(), 2)) {
+  for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), 2), 16)) {
     expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
     expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(grid), 2, Values::reals, 18, 1e-3);
   }
@@ -330,7 +333,7 @@ TEST(Split, ConcatenatesChannelsInEverySplit) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = concatenations();
   int number = 0;
-  for (const LayerSplit& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
+  for (const LayerSplit& split : some_splits(comm.size())) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
@@ -345,7 +348,7 @@ TEST(Split, ConcatenatesChannelsInTheOrderOfTheInputs) {
   net.input = views::make_extents(1, {4, 5}, 3);
   net.loss = Loss::binary_cross_entropy;
   net.layers = {{"relu", Relu{}, {"input"}}, {"all", Concatenate{}, {"relu", "input"}}};
-  for (const LayerSplit& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
+  for (const LayerSplit& split : some_splits(comm.size())) {
     SCOPED_TRACE(to_string(split));
     nn::test::Run<double> run(comm, net, Strategy::uniform(split), 2, Values::integers, 70,
                               ConvolutionBackend::automatic);
@@ -365,7 +368,7 @@ TEST(Split, ConcatenatesTensorsOfDifferentSplits) {
   const NetworkDescription net = concatenations();
   const std::vector<LayerSplit> splits = splits_for(comm.size(), 2);
   Dice dice(102);
-  for (int t = 0; t < aloni::test::random_cases(24); ++t) {
+  for (int t = 0; t < aloni::test::random_cases(12); ++t) {
     const Strategy strategy = random_strategy(dice, net, splits);
     if (!expect_split_equals_unsplit<double>(comm, net, strategy, 3, Values::integers, 61 + t, 0.0)) return;
   }
@@ -411,7 +414,7 @@ NetworkDescription recomputing_network() {
 TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = recomputing_network();
-  for (const auto& grid : grids_for(comm.size(), 2)) {
+  for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), 2), 16)) {
     const LayerSplit recomputing(grid, 1, Overlap::recompute_halo);
     SCOPED_TRACE(to_string(recomputing));
     expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(recomputing), 3, Values::integers, 8, 0.0);
@@ -468,7 +471,7 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
                 {"conv2", Convolution{16, square_window(2, 3, 2, 1)}, {"relu1"}},       {"relu2", Relu{}, {"conv2"}},
                 {"up", TransposedConvolution{8, square_window(2, 4, 2, 1)}, {"relu2"}}, {"relu3", Relu{}, {"up"}}};
   int number = 0;
-  for (const auto& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
+  for (const auto& split : some_splits(comm.size())) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
@@ -516,7 +519,7 @@ TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
                 {"bn4", BatchNorm{}, {"conv3"}},
                 {"relu4", Relu{}, {"bn4"}}};
   int number = 0;
-  for (const auto& split : aloni::test::some_of(splits_for(comm.size(), 2), 64)) {
+  for (const auto& split : some_splits(comm.size())) {
     if (!aloni::test::is_in_share(number++)) continue;
     SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
     const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));

@@ -43,7 +43,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from experiment import record
 from left_behind import own_files
 
-KILLS, STOPS = int(os.environ.get("ALONI_KILLS", "8")), int(os.environ.get("ALONI_STOPS", "3"))
+KILLS, STOPS = int(os.environ.get("ALONI_KILLS", "5")), int(os.environ.get("ALONI_STOPS", "2"))
 AT_ONCE = 3
 STUCK_AFTER = 3  # seconds
 # Seconds in which ranks end that have finished: a communicator waits one second for the others.

@@ -153,7 +153,7 @@ class Train(unittest.TestCase):
         self.assertNotEqual(losses("7"), losses("8"))
 
     def test_every_split_gives_the_same_losses(self):
-        steps = os.environ.get("ALONI_STEPS", "100")
+        steps = os.environ.get("ALONI_STEPS", "30")
         arguments = ["--precision", "double", "--steps", steps, "--batch", "64"]
         alone = self.train(*arguments, "--strategy", "1", ranks=1)[0]["losses"]
         file = os.path.join(self.folder, "mixed.strategy")
