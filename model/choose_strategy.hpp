@@ -63,7 +63,7 @@ struct StrategyPrices {
 
 struct ChooseOptions {
   Index samples = 1;  ///< of the mini-batch, or of a micro-batch, on all ranks together
-  /// Of a training step, as SimulationOptions::micro_batches. The memory has a sum of gradients besides.
+  /// Of a training step, as SimulationOptions::micro_batches.
   int micro_batches = 1;
   /// Without a limit Machine::memory_bytes is the limit; unlimited if that is 0 too. Of training steps: patterns select
   /// layers of every strategy. With "auto" stage 3 may save memory in this way where it is limited. "auto" for offload

@@ -320,6 +320,11 @@ struct Maker {
     visit(KernelKind::optimiser, w.tensors.empty() ? nn::ElementType::float64 : type(w.tensors.front().gradient),
           {10.0 + static_cast<double>(w.stage), real(w.elements), static_cast<double>(w.tensors.size())}, flops());
   }
+  void add(const nn::AccumulationWork& w) {
+    const nn::NodeCost cost = nn::cost(plan, node);
+    copy(w.gradients.empty() ? nn::ElementType::float32 : type(w.gradients.front()),
+         real(cost.bytes_read + cost.bytes_written), 1);
+  }
   void add(const nn::OptimiserWork& w) {
     number("optimiser", static_cast<Index>(w.kind));
     flag("factors", w.factors != nn::no_buffer);

@@ -44,8 +44,7 @@ struct LayerCostOptions {
   Index samples = 1;  ///< of the mini-batch, or of a micro-batch
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
-  /// As SimulationOptions::micro_batches. Prices are of all of them. The additions of their gradients have no price:
-  /// they hardly depend on the splits.
+  /// As SimulationOptions::micro_batches. Prices are of all of them; LayerPrice::backward is that of the last one.
   int micro_batches = 1;
 };
 

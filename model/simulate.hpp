@@ -24,9 +24,9 @@ namespace aloni::model {
 struct SimulationOptions {
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
-  /// Of a training step (nn::TrainOptions::accumulate). Above 1, all nodes run once for each of them, but for the sums
-  /// of gradients over ranks and the update, which follow the last one. Each adds its gradients to a sum
-  /// (nn/gradient_sum.hpp). `step` then has GradientSums::after_backward, as Network::reduce_gradients() does.
+  /// Of a training step (nn::TrainOptions::accumulate). Above 1 the plans accumulate gradients, whatever
+  /// nn::StepOptions::accumulates says. All nodes run once for each micro-batch, but for the sums of gradients over
+  /// ranks and the update: these run in the last one.
   int micro_batches = 1;
   /// Factor of the times of kernels. It does not change Processor::kernel_seconds, which kernels priced by the
   /// roofline take besides.
@@ -88,8 +88,7 @@ struct SimulatedStep {
 };
 
 /// @pre `layers` was made from `network`, for one micro-batch
-/// Throws InvalidArgument as description_of(), and for micro_batches below 1, or above 1 without a training step whose
-/// gradients are summed after the backward pass.
+/// Throws InvalidArgument as description_of(), and for micro_batches below 1, or above 1 without a training step.
 SimulatedStep simulate(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options = {});
 

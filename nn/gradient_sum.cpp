@@ -1,64 +1,42 @@
 #include <aloni/nn/gradient_sum.hpp>
 
-#include <aloni/core/error.hpp>
 #include <aloni/nn/local/average.hpp>
 #include <aloni/nn/local/detail/activations.hpp>
 
-#include <cstddef>
 #include <utility>
 
 namespace aloni::nn {
 
 template <class T, class Exec>
-GradientSum<T, Exec>::GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters)
-    : parameters_(parameters), tail_("aloni::nn::sums", Parameters<T, Exec>::tail) {
-  for (const auto& segment : parameters.segments())
-    sums_.emplace_back(Kokkos::view_alloc(queue.space(), "aloni::nn::gradient_sum", Kokkos::WithoutInitializing),
-                       segment.gradients.extent(0));
+GradientSum<T, Exec>::GradientSum(const Exec& exec, const std::vector<Index>& lengths) {
+  for (const Index length : lengths)
+    sums_.emplace_back(Kokkos::view_alloc(exec, "aloni::nn::gradient_sum"), static_cast<std::size_t>(length));
 }
 
 template <class T, class Exec>
-void GradientSum<T, Exec>::step(const Exec& exec, double keep, const Factors& factors, const Flat& from, const Flat& to,
-                                bool has_tail) const {
-  const auto part = [&](std::size_t first, std::size_t last, double factor) {
-    const auto range = std::make_pair(first, last);
-    local::weighted_sum_step<T, Exec>(exec, keep, factor, Kokkos::subview(from, range), Kokkos::subview(to, range));
+void GradientSum<T, Exec>::run(const Exec& exec, const GradientRange& part, const Flat& gradients) const {
+  const Flat& sum = sums_[part.segment];
+  const bool first = earlier_ == 0;
+  const auto samples = static_cast<double>(batch_.samples), all = static_cast<double>(earlier_ + batch_.samples);
+  // `weight`: of the values of one sample. `mean`: of all samples, otherwise values are counted.
+  const auto add = [&](Index begin, Index end, double weight, bool mean) {
+    if (begin == end) return;
+    const auto range = std::make_pair(begin, end);
+    const Flat mine = Kokkos::subview(gradients, range), theirs = Kokkos::subview(sum, range);
+    const double number = mean ? samples : 1, divisor = mean ? all : 1;
+    if (!batch_.last) {
+      local::weighted_sum_step<T, Exec>(exec, first ? 0 : 1, number * weight, mine, theirs);
+    } else if (!first) {
+      local::weighted_sum_step<T, Exec>(exec, number * weight / divisor, 1 / divisor, theirs, mine);
+    } else if (weight != 1) {
+      local::weighted_sum_step<T, Exec>(exec, weight, 0, mine, mine);
+    }
   };
-  const std::size_t all = from.extent(0);
-  if (!has_tail) return part(0, all, factors.gradients);
-  static_assert(Parameters<T, Exec>::tail == 2);
-  part(0, all - 2, factors.gradients);
-  part(all - 2, all - 1, factors.loss);
-  part(all - 1, all, factors.correct);
-}
-
-// The sum of losses is divided by all samples as the gradients are. Correct predictions are counted.
-template <class T, class Exec>
-void GradientSum<T, Exec>::add(const Exec& exec, Index samples, double loss_factor) {
-  const double keep = samples_ == 0 ? 0 : 1, weight = static_cast<double>(samples);
-  for (std::size_t s = 0; s < sums_.size(); ++s)
-    step(exec, keep, {weight, weight * loss_factor, 1}, parameters_.segments()[s].gradients, sums_[s], s == 0);
-  samples_ += samples;
-}
-
-template <class T, class Exec>
-void GradientSum<T, Exec>::finish(const Exec& exec) {
-  if (samples_ == 0)
-    throw InvalidArgument("aloni::nn::GradientSum::finish", "number of samples", "0", "a call of add() before");
-  const double mean = 1 / static_cast<double>(samples_);
-  for (std::size_t s = 0; s < sums_.size(); ++s)
-    step(exec, 0, {mean, mean, 1}, sums_[s], parameters_.segments()[s].gradients, s == 0);
-  samples_ = 0;
-}
-
-template <class T, class Exec>
-StepResult GradientSum<T, Exec>::result(const Queue<Exec>& queue) const {
-  const Flat& gradients = parameters_.gradients();
-  const auto end = static_cast<Index>(gradients.extent(0));
-  Kokkos::deep_copy(queue.space(), tail_,
-                    Kokkos::subview(gradients, std::make_pair(end - Parameters<T, Exec>::tail, end)));
-  queue.fence("aloni::nn::GradientSum::result: the loss is needed on the host");
-  return {static_cast<double>(tail_(0)), static_cast<Index>(static_cast<double>(tail_(1)) + 0.5)};
+  const Index end = part.first + part.elements, tail = end - (part.has_tail ? 2 : 0);
+  add(part.first, tail, 1, true);
+  if (!part.has_tail) return;
+  add(tail, tail + 1, batch_.loss_factor, true);
+  add(tail + 1, end, 1, false);
 }
 
 template <class T, class Exec>

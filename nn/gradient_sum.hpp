@@ -1,68 +1,78 @@
 #pragma once
 // Gradients of several micro-batches, added before one update: a mini-batch that is larger than the memory for its
-// activations.
+// activations. Parameters made for ParameterUse::accumulation have such a sum, and networks with them use it:
 //
-//   GradientSum<float, Exec> sum(queue, parameters);
-//   for (each micro-batch of 16 samples) {
+//   Parameters<float> parameters(comm, queue, net, splits, seed, ParameterUse::accumulation);
+//   Network<float> network(comm, queue, net, strategy, 16, parameters, {.update = true});
+//   for (each micro-batch of 16 samples but the last one) {
 //     … fill network.input() and network.labels() …
-//     network.compute_gradients(queue);               // of this rank's part
-//     sum.add(queue.space(), 16, network.loss_factor());
+//     network.add_gradients(queue);
 //   }
-//   sum.finish(queue.space());                        // the gradients are now those of the mean over all samples …
-//   network.reduce_gradients(queue);                  // … and equal on all ranks: one sum over ranks for the update
-//   const StepResult result = sum.result(queue);
-//   parameters.update(queue, optimiser, step);
+//   … fill them with the last one …
+//   const StepResult result = network.train_step(queue, optimiser, step);  // of all samples since the last update
+//
+// Each micro-batch adds its gradients while its backward pass goes on, in parts as they are summed over ranks
+// (AccumulationWork). In the last one the parts become the mean over all samples. Then they are summed over ranks,
+// beside the rest of the backward pass: once for all micro-batches.
 //
 // The micro-batches may belong to networks of several sizes with the same parameters. Sums lie as the gradients do:
 // each rank keeps those of its own blocks. For losses that are means over samples or elements the result is that of
 // one mini-batch, up to the order of sums. Batch normalisation takes its statistics over a micro-batch, and the Dice
 // loss is the mean of those of the micro-batches.
-#include <aloni/core/queue.hpp>
-#include <aloni/nn/network.hpp>
-#include <aloni/nn/parameters.hpp>
+#include <aloni/core/index.hpp>
 
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
 #include <vector>
 
 namespace aloni::nn {
 
+/// A micro-batch, as GradientSum weights its gradients.
+struct MicroBatch {
+  Index samples = 0;
+  double loss_factor = 1;  ///< Network::loss_factor()
+  bool last = false;       ///< of its mini-batch
+};
+
+/// A part of the gradients of one segment.
+struct GradientRange {
+  std::size_t segment = 0;
+  Index first = 0, elements = 0;
+  /// Its last two elements are the sum of losses and the number of correct predictions.
+  bool has_tail = false;
+};
+
 template <class T, class Exec>
 class GradientSum {
  public:
-  using Flat = typename Parameters<T, Exec>::Flat;
+  using Flat = Kokkos::View<T*, typename Exec::memory_space>;
 
-  /// Allocates as much memory as the gradients take. Not collective.
-  /// @pre the parameters have gradients, and outlive this object
-  GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters);
+  /// Zeros. `lengths`: of the gradients of each segment, with the tail. Asynchronous on `exec`. Not collective.
+  GradientSum(const Exec& exec, const std::vector<Index>& lengths);
 
-  /// Adds the present gradients, weighted by the number of samples of their micro-batch: one kernel per segment, and
-  /// two for the loss and the correct predictions. `loss_factor`: Network::loss_factor(). Asynchronous on `exec`. Not
-  /// collective.
-  void add(const Exec& exec, Index samples, double loss_factor);
+  const Flat& values(std::size_t segment) const { return sums_[segment]; }
+  /// Of the micro-batches since the last mini-batch.
+  Index samples() const { return earlier_; }
 
-  /// The gradients become the sum divided by the number of samples added. Afterwards nothing is added. Asynchronous on
-  /// `exec`. Not collective. @pre samples have been added
-  void finish(const Exec& exec);
+  /// The next calls of run() belong to this micro-batch. Not collective.
+  void begin(const MicroBatch& batch) { batch_ = batch; }
+  /// All parts have had their run(). Not collective.
+  void end() { earlier_ = batch_.last ? 0 : earlier_ + batch_.samples; }
 
-  /// The mean loss of the samples between the last two calls of finish(), and their correct predictions.
-  /// Waits for the queue. Not collective. @pre Network::reduce_gradients() was called after finish()
-  StepResult result(const Queue<Exec>& queue) const;
+  /// Adds this part of the gradients, weighted by the samples of the micro-batch. In the last micro-batch of a
+  /// mini-batch the gradients become the mean over all samples instead, the sum of losses becomes the mean loss, and
+  /// correct predictions are counted. A few kernels. Asynchronous on `exec`. Not collective.
+  /// @pre begin() was called; the part is within `gradients`, those of its segment
+  void run(const Exec& exec, const GradientRange& part, const Flat& gradients) const;
 
   /// Bytes of the sums on this rank.
   Index bytes() const;
 
  private:
-  struct Factors {
-    double gradients, loss, correct;
-  };
-  /// to = keep × to + factors × from, of one segment. `has_tail`: its last elements are the loss and the correct
-  /// predictions.
-  void step(const Exec& exec, double keep, const Factors& factors, const Flat& from, const Flat& to,
-            bool has_tail) const;
-
-  const Parameters<T, Exec>& parameters_;
-  std::vector<Flat> sums_;  ///< with the extents of the gradients, the tail included
-  typename Flat::HostMirror tail_;
-  Index samples_ = 0;
+  std::vector<Flat> sums_;  ///< by segment
+  MicroBatch batch_;
+  Index earlier_ = 0;  ///< samples
 };
 
 }  // namespace aloni::nn

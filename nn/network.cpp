@@ -35,6 +35,14 @@ void Network<T, Exec>::Implementation::execute(Step<Exec>& step, const Queue<Exe
 }
 
 template <class T, class Exec>
+void Network<T, Exec>::Implementation::execute_micro_batch(Step<Exec>& step, const Queue<Exec>& queue, bool last) {
+  GradientSum<Parameter, Exec>* const sum = parameters.gradient_sum();
+  if (sum) sum->begin({.samples = training.samples, .loss_factor = loss.scale, .last = last});
+  execute(step, queue);
+  if (sum) sum->end();
+}
+
+template <class T, class Exec>
 void Network<T, Exec>::Implementation::use_present_values(const Queue<Exec>& queue) {
   if (parameters.writes() == ParameterWrites::at_any_time) {
     parameters.values_changed();  // the caller may have written them
@@ -77,7 +85,8 @@ StepResult Network<T, Exec>::Implementation::result(const Queue<Exec>& queue, do
                                     Kokkos::make_pair(parameters.size(), parameters.size() + AllParameters::tail));
   Kokkos::deep_copy(queue.space(), host_sums, sums);
   comm::EventQueue<Exec>(comm).fence(queue.space(), "aloni::nn::train_step: the loss is needed on the host");
-  return {static_cast<double>(host_sums(0)) * loss.scale / share,
+  const double scale = training.accumulates ? 1 : loss.scale;  // the last micro-batch makes the mean
+  return {static_cast<double>(host_sums(0)) * scale / share,
           static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
 }
 
@@ -99,6 +108,18 @@ void Network<T, Exec>::Implementation::compute_gradients(const Queue<Exec>& queu
 }
 
 template <class T, class Exec>
+void Network<T, Exec>::Implementation::add_gradients(const Queue<Exec>& queue) {
+  require_training("add_gradients");
+  if (!parameters.gradient_sum()) {
+    throw InvalidArgument("aloni::nn::Network::add_gradients", "parameters", "without a sum of gradients",
+                          "parameters made for ParameterUse::accumulation");
+  }
+  binder.set_dropout_step(dropout_step++);
+  use_present_values(queue);
+  execute_micro_batch(micro_batch, queue, false);
+}
+
+template <class T, class Exec>
 StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue,
                                                         comm::PartialAllReduce<Parameter>* partial) {
   if (partial && parameters.is_split()) {
@@ -107,11 +128,11 @@ StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue
   }
   begin_step(queue, "train_step");
   if (!partial) {
-    execute(train, queue);
+    execute_micro_batch(train, queue, true);
     return result(queue, 1);
   }
   binder.set_partial(*partial);
-  execute(partial_step(), queue);
+  execute_micro_batch(partial_step(), queue, true);
   return result(queue, static_cast<double>(binder.contributions()) / comm.size());
 }
 
@@ -128,7 +149,7 @@ void Network<T, Exec>::Implementation::start_train_step(const Queue<Exec>& queue
   binder.set_update(optimiser, step);
   use_present_values(queue);
   parameters.values_changed();  // by this step, also if it fails
-  execute(train, queue);
+  execute_micro_batch(train, queue, true);
 }
 
 template <class T, class Exec>

@@ -227,9 +227,13 @@ class Network {
   void backward(const Queue<Exec>& queue);
   /// @pre options.input_gradient
   views::LocalView<T, Mem> input_gradient() const;
+  /// A micro-batch that is not the last one of its mini-batch (nn/gradient_sum.hpp): forward, loss and backward. Its
+  /// gradients are added to those of earlier ones, without a sum over ranks. The next train_step() completes the
+  /// mini-batch by the last micro-batch; its result is that of all samples. Collective. Asynchronous.
+  /// Throws InvalidArgument (equal on all ranks) if the parameters were not made for ParameterUse::accumulation.
+  void add_gradients(const Queue<Exec>& queue);
   /// Forward, loss and backward without the sum over ranks: the gradients become those of the part that this rank
-  /// computes, for example for a sum of several micro-batches (nn/gradient_sum.hpp). Collective.
-  /// Throws InvalidArgument with options.update.
+  /// computes. Collective. Throws InvalidArgument with options.update.
   void compute_gradients(const Queue<Exec>& queue);
   /// Sums the gradients over all ranks. Collective.
   void reduce_gradients(const Queue<Exec>& queue);

@@ -163,6 +163,11 @@ void Network<T, Exec>::compute_gradients(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
+void Network<T, Exec>::add_gradients(const Queue<Exec>& queue) {
+  implementation_->add_gradients(queue);
+}
+
+template <class T, class Exec>
 double Network<T, Exec>::loss_factor() const {
   return implementation_->loss.scale;
 }

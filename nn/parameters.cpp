@@ -106,6 +106,11 @@ void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<E
   }
   if (trains() && uses_norms(optimiser_, update_options_))
     norms_.emplace(queue, layout_, rank, optimiser_, update_options_);
+  if (use_ == ParameterUse::accumulation) {
+    std::vector<Index> with_tails = lengths;
+    with_tails.front() += tail;
+    gradient_sum_ = std::make_shared<GradientSum<T, Exec>>(exec, with_tails);
+  }
   if (update_options_.loss_scaling) loss_scale_->value = update_options_.loss_scaling->initial;
   queue.fence("aloni::nn::Parameters: memory is zero before the host writes to it");
 }
@@ -189,6 +194,7 @@ Index Parameters<T, Exec>::bytes() const {
     for (const Flat& state : s.states) elements += state.size();
   }
   std::size_t bytes = elements * sizeof(T) + static_cast<std::size_t>(norms_ ? norms_->bytes() : 0);
+  if (gradient_sum_) bytes += static_cast<std::size_t>(gradient_sum_->bytes());
   for (const auto& s : statistics_) bytes += (s.mean.size() + s.variance.size()) * sizeof(double);
   return static_cast<Index>(bytes);
 }

@@ -30,6 +30,7 @@
 //   parameters.values_changed();
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
+#include <aloni/nn/gradient_sum.hpp>
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
@@ -49,8 +50,9 @@
 namespace aloni::nn {
 
 /// inference: without gradients and the optimiser's state, a third of the memory of SGD. For networks with
-/// NetworkOptions::inference.
-enum class ParameterUse : std::uint8_t { training, inference };
+/// NetworkOptions::inference. accumulation: training by mini-batches of several micro-batches, with the sum of their
+/// gradients besides (nn/gradient_sum.hpp).
+enum class ParameterUse : std::uint8_t { training, inference, accumulation };
 
 /// How the library learns that the caller has written values through value(), vector_value(), values() or segments().
 /// at_any_time: not at all. announced: the caller calls values_changed() after each write, before the next call of a
@@ -119,7 +121,10 @@ class Parameters {
   const views::Box& kept(int i) const { return layout_.places.at(i).kept; }
 
   /// Whether there are gradients and the optimiser's state. All functions that name them require it.
-  bool trains() const { return use_ == ParameterUse::training; }
+  bool trains() const { return use_ != ParameterUse::inference; }
+  /// The sum of the gradients of earlier micro-batches; null without ParameterUse::accumulation. Copies of this object
+  /// share it.
+  GradientSum<T, Exec>* gradient_sum() const { return gradient_sum_.get(); }
   OptimiserKind optimiser() const { return optimiser_; }
   const UpdateOptions& update_options() const { return update_options_; }
   /// Networks multiply the gradient of the loss by this factor in training, and updates divide by it. 1 without
@@ -138,6 +143,10 @@ class Parameters {
   views::LocalView<T, Mem> value(int i) const { return tensor(segments_[layout_.places.at(i).segment].values, i); }
   views::LocalView<T, Mem> gradient(int i) const {
     return tensor(segments_[layout_.places.at(i).segment].gradients, i);
+  }
+  /// Tensor i of gradient_sum(). @pre gradient_sum() is not null
+  views::LocalView<T, Mem> summed_gradient(int i) const {
+    return tensor(gradient_sum_->values(layout_.places.at(i).segment), i);
   }
   /// The k-th state of the optimiser for tensor i. @pre trains(), 0 ≤ k < states of the optimiser
   views::LocalView<T, Mem> state(int i, int k) const {
@@ -212,7 +221,7 @@ class Parameters {
   /// collective. Throws InvalidArgument on the ranks whose values have changed in between.
   void check_announced(const Queue<Exec>& queue, const std::string& operation) const;
 
-  /// Bytes of values, gradients, the optimiser's state, norms and running statistics on this rank.
+  /// Bytes of values, gradients, their sum, the optimiser's state, norms and running statistics on this rank.
   Index bytes() const;
 
  private:
@@ -242,6 +251,7 @@ class Parameters {
   UpdateOptions update_options_;
   std::vector<Segment> segments_;
   std::optional<UpdateNorms<T, Exec>> norms_;
+  std::shared_ptr<GradientSum<T, Exec>> gradient_sum_;
   std::vector<RunningStatistics<Mem>> statistics_;
   std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
   std::shared_ptr<LossScale> loss_scale_ = std::make_shared<LossScale>();

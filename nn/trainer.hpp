@@ -53,8 +53,8 @@ struct CheckpointOptions {
 
 struct TrainOptions {
   Index batch = 64;  ///< samples per step, of all ranks together
-  /// Number of micro-batches of a step; divides `batch`. Each one takes memory for its own samples only, and the step
-  /// ends with one update from all of them (nn/gradient_sum.hpp).
+  /// Number of micro-batches of a step; divides `batch`. Each one takes memory for its own samples only. The last
+  /// one sums the gradients of all over ranks, and updates (nn/gradient_sum.hpp).
   Index accumulate = 1;
   int epochs = 1;
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`

@@ -34,16 +34,12 @@ nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType
   nn::StepOptions step{.activations = activations, .backend = options.backend, .tf32 = options.tf32};
   step.optimiser = nn::kind_of(options.optimiser);
   step.update_options = options.update;
-  step.update = options.accumulate == 1;
+  step.accumulates = options.accumulate > 1;
   return step;
 }
 
 model::SimulationOptions simulation_of(const nn::TrainOptions& options, nn::ElementType activations) {
-  model::SimulationOptions simulation{.step = step_options_of(options, activations),
-                                      .micro_batches = static_cast<int>(options.accumulate)};
-  simulation.step.update = true;
-  if (options.accumulate > 1) simulation.step.sums = nn::GradientSums::after_backward;
-  return simulation;
+  return {.step = step_options_of(options, activations), .micro_batches = static_cast<int>(options.accumulate)};
 }
 
 nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
@@ -51,9 +47,7 @@ nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, cons
                                      nn::ElementType activations) {
   nn::StepOptions step = step_options_of(options, activations);
   memory_savings_for(network, layers, planning, step, options.memory).apply(step);
-  nn::LargestMemory most = largest_memory(network, layers, planning, nn::StepKind::training, step);
-  if (options.accumulate > 1) most.peak += most.separate.of(nn::BufferRole::parameter_gradients);  // their sum
-  return most;
+  return largest_memory(network, layers, planning, nn::StepKind::training, step);
 }
 
 }  // namespace aloni::tools

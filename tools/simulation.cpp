@@ -43,21 +43,12 @@ Index memory_limit_of(const SimulationRequest& request) {
   return request.memory.limit.value_or(static_cast<Index>(request.machine.memory_bytes));
 }
 
-/// Of the sum of the gradients of several micro-batches on rank 0: no rank has more.
-Index bytes_of_gradient_sum(const SimulationRequest& request, const nn::NetworkPlan& layers,
-                            const MachineDescription& machine, const nn::StepOptions& options) {
-  if (request.accumulate == 1) return 0;
-  const nn::StepPlan plan = nn::plan_step(request.network, layers, 0, nn::StepKind::training, machine, options);
-  return nn::bytes_of_role(plan, nn::BufferRole::parameter_gradients);
-}
-
 /// Sets the memory of the result, and the reason if it is above the limit.
 void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
                 const nn::StepOptions& options, SimulatedCase& result) {
   const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, nn::StepKind::training, options);
-  const Index sums = request.accumulate > 1 ? most.separate.of(nn::BufferRole::parameter_gradients) : 0;
-  result.memory_bytes = most.peak + sums;
-  result.separate_bytes = most.separate.separate + sums;
+  result.memory_bytes = most.peak;
+  result.separate_bytes = most.separate.separate;
   const Index limit = memory_limit_of(request);
   if (limit == 0 || result.memory_bytes <= limit) return;
   result.reason = fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", most.peak_rank,
@@ -76,7 +67,7 @@ nn::MemorySavings savings_of(const SimulationRequest& request, const nn::Network
   const bool chooses = request.memory.recompute == "auto" || request.memory.offload == "auto";
   if (!chooses || limit == 0) return with_limit(std::nullopt);
   try {
-    return with_limit(limit - bytes_of_gradient_sum(request, layers, machine, options));
+    return with_limit(limit);
   } catch (const InvalidArgument&) {
     return with_limit(std::nullopt);  // the least memory; add_memory() says how much is missing
   }
@@ -315,7 +306,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   options.step.activations = request.activations;
   options.step.optimiser = request.optimiser;
   options.micro_batches = request.accumulate;
-  if (request.accumulate > 1) options.step.sums = nn::GradientSums::after_backward;
+  options.step.accumulates = request.accumulate > 1;
   const Index samples = which.batch / request.accumulate;
 
   SimulatedCase result;

@@ -37,6 +37,7 @@ class LayerPricer {
 
   LayerPrice price() {
     nn::StepOptions step = net_.options.step;
+    step.accumulates = net_.options.micro_batches > 1;
     step.recompute = {};
     step.offload = {};
     const auto& inputs = net_.network.layers[static_cast<std::size_t>(facts_.layer)].inputs;
@@ -54,18 +55,13 @@ class LayerPricer {
   bool counts(const nn::PlanNode& node) const { return node.phase != nn::StepPhase::loss && !node.sums_gradients(); }
 
   void walk() {
-    const int micro_batches = net_.options.micro_batches;
-    double update = 0;
+    double update = 0;                 // once, in the last micro-batch
     double now = 0, messages_end = 0;  // of those between nodes, which take turns on the link
     std::vector<double> ready(plan_.nodes.size(), 0), finish(plan_.nodes.size(), 0);
     for (const nn::StepAction& action : nn::schedule(nn::graph_of(plan_))) {
       const auto n = static_cast<std::size_t>(action.node);
       const nn::PlanNode& node = plan_.nodes[n];
       if (!counts(node)) continue;
-      if (micro_batches > 1 && node.phase == nn::StepPhase::update) {  // once, behind all of them
-        update += net_.kernels.of(kernel_of(plan_, node)).seconds;
-        continue;
-      }
       const double before = now;
       if (action.kind == nn::StepActionKind::run) {
         now += net_.kernels.of(kernel_of(plan_, node)).seconds;
@@ -92,9 +88,9 @@ class LayerPricer {
         finish[n] = cost.busy + net_.machine.exchange_seconds / 2;
       }
       if (node.phase == nn::StepPhase::backward) price_.backward += now - before;
+      if (node.phase == nn::StepPhase::update) update += now - before;
     }
-    price_.seconds = micro_batches * now + update;
-    price_.backward *= micro_batches;
+    price_.seconds = net_.options.micro_batches * (now - update) + update;
   }
 
   /// The ranks of the node that receive from other nodes at the same time: they share its link.
@@ -146,10 +142,6 @@ class LayerPricer {
                          static_cast<double>(net_.options.step.activations == nn::ElementType::float64 ? 8 : 4);
     const double bucket = std::max(bytes, static_cast<double>(net_.description.bucket_bytes));
     const AllReduceParts sum = group_sum(bucket, net_.ranks / parts, parts, true, net_);
-    if (net_.options.micro_batches > 1) {  // no kernel runs beside them
-      price_.seconds += (sum.busy + sum.flight) * bytes / bucket;
-      return;
-    }
     price_.seconds += sum.busy * bytes / bucket;
     price_.backward += sum.busy * bytes / bucket;
     price_.gradient_flight = sum.flight * bytes / bucket;
@@ -160,11 +152,10 @@ class LayerPricer {
     for (const nn::PlanBuffer& b : plan_.buffers) {
       if (b.alias != nn::no_buffer) continue;
       const bool kept =
-          b.role == Role::parameters || b.role == Role::parameter_gradients || b.role == Role::optimiser ||
+          b.role == Role::parameters || b.role == Role::parameter_gradients || b.role == Role::gradient_sums ||
+          b.role == Role::optimiser ||
           (net_.options.kind != nn::StepKind::inference && (b.role == Role::activation || b.role == Role::ghosts));
       if (kept) price_.bytes += static_cast<double>(b.bytes());
-      if (b.role == Role::parameter_gradients && net_.options.micro_batches > 1)  // their sums
-        price_.bytes += static_cast<double>(b.bytes());
     }
   }
 

@@ -39,8 +39,7 @@ int queue_of(const nn::StepAction& action, const nn::StepPlan& plan) {
 }
 
 bool belongs_to(StepSection section, const nn::PlanNode& node) {
-  const bool is_of_update = node.phase == nn::StepPhase::update || node.sums_gradients();
-  return section == StepSection::whole || (section == StepSection::update) == is_of_update;
+  return section == StepSection::whole || (node.phase != nn::StepPhase::update && !node.sums_gradients());
 }
 
 /// Of a copy between a device and the memory of its host.
@@ -78,10 +77,12 @@ PricedSection::PricedSection(const nn::NetworkDescription& network, const nn::Ne
   for (std::size_t c = 0; c < few.ranks.size(); ++c)
     for (const int rank : few.members[c]) class_of_[static_cast<std::size_t>(rank)] = static_cast<int>(c);
   FittedCollectives fits(machine);
+  nn::StepOptions step = options.step;
+  step.accumulates = options.micro_batches > 1;
   for (const int rank : few.ranks) {
     RankClass& c = classes_.emplace_back();
     c.rank = rank;
-    c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
+    c.plan = nn::plan_step(network, layers, rank, options.kind, description_, step);
     price(c, machine, kernels, fits, section);
   }
   find_contention();
@@ -543,17 +544,6 @@ class Walk {
   SimulatedStep result_;
 };
 
-/// The kernels that add the gradients of each micro-batch to a sum, and copy the mean back (nn/gradient_sum.hpp). Each
-/// reads two tensors and writes one.
-Estimate additions_of_gradients(const RankClass& rank, int micro_batches, const KernelTimes& kernels) {
-  const double bytes = 3 * static_cast<double>(nn::bytes_of_role(rank.plan, nn::BufferRole::parameter_gradients));
-  if (bytes == 0) return {};
-  Estimate time = kernels.of({.key = "sum of gradients, " + std::to_string(static_cast<std::int64_t>(bytes)) + " bytes",
-                              .calls = {{.kind = KernelKind::copy, .features = {1, bytes}, .bytes = bytes}}});
-  time.seconds *= micro_batches + 1;
-  return time;
-}
-
 /// Adds `times` times the seconds of `part` to `sum`. Shares are weighted by the seconds that they are shares of.
 void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
   struct Weights {
@@ -591,45 +581,29 @@ void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
 }
 
 /// Throws as simulate().
-StepSection first_section(const SimulationOptions& options) {
-  const auto check = [&](bool valid, const char* expectation) {
-    if (valid) return;
+const SimulationOptions& checked(const SimulationOptions& options) {
+  if (options.micro_batches < 1 || (options.micro_batches > 1 && options.kind != nn::StepKind::training)) {
     throw InvalidArgument("aloni::model::simulate", "options.micro_batches", std::to_string(options.micro_batches),
-                          expectation);
-  };
-  check(options.micro_batches >= 1, "1 or more");
-  check(options.micro_batches == 1 ||
-            (options.kind == nn::StepKind::training && options.step.sums == nn::GradientSums::after_backward),
-        "1, or a training step with GradientSums::after_backward");
-  return options.micro_batches > 1 ? StepSection::micro_batch : StepSection::whole;
+                          "1, or more in a training step");
+  }
+  return options;
 }
 
 }  // namespace
 
 PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options)
-    : first_(network, layers, machine, kernels, options, first_section(options)),
+    : last_(network, layers, machine, kernels, checked(options), StepSection::whole),
       micro_batches_(options.micro_batches) {
-  if (micro_batches_ == 1) return;
-  update_.emplace(network, layers, machine, kernels, options, StepSection::update);
-  for (const RankClass& c : classes()) additions_.push_back(additions_of_gradients(c, micro_batches_, kernels));
+  if (micro_batches_ > 1) earlier_.emplace(network, layers, machine, kernels, options, StepSection::micro_batch);
 }
 
 SimulatedStep PricedStep::walk(const std::vector<WalkedPart>& parts) const {
-  SimulatedStep pass = Walk(first_, parts).run();
-  if (!update_) return pass;
-  SimulatedStep step = {.slowest_rank = pass.slowest_rank, .walked = pass.walked};
-  add_step(step, pass, micro_batches_);
-  // Every rank adds as many gradients, or fewer than those whose weights are whole.
-  const Estimate addition = *std::ranges::max_element(additions_, {}, &Estimate::seconds);
-  SimulatedStep adds = {.seconds = addition.seconds};
-  adds.phases[static_cast<std::size_t>(nn::StepPhase::update)].kernels = addition.seconds;
-  adds.layers.resize(pass.layers.size());
-  adds.layers.back().kernels = addition.seconds;
-  adds.communication.resize(pass.communication.size());
-  adds.sources[static_cast<std::size_t>(addition.source)] = 1;
-  add_step(step, adds, 1);
-  add_step(step, Walk(*update_, parts).run(), 1);
+  SimulatedStep last = Walk(last_, parts).run();
+  if (!earlier_) return last;
+  SimulatedStep step = {.slowest_rank = last.slowest_rank, .walked = last.walked};
+  add_step(step, Walk(*earlier_, parts).run(), micro_batches_ - 1);
+  add_step(step, last, 1);
   return step;
 }
 

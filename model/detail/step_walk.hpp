@@ -47,8 +47,7 @@ struct RankClass {
 /// The nodes of a step that run together.
 enum class StepSection {
   whole,
-  micro_batch,  ///< all but those of the update
-  update        ///< the sums of gradients over ranks, and the update
+  micro_batch  ///< that is not the last one: all but the sums of gradients over ranks and the update
 };
 
 /// The ranks of a section of a step.
@@ -86,7 +85,7 @@ struct WalkedPart {
   double link_factor = 1;
 };
 
-/// A whole step: one section, or its micro-batches and its update.
+/// A whole step: its micro-batches. The last one has all nodes.
 class PricedStep {
  public:
   /// Throws as simulate().
@@ -94,20 +93,18 @@ class PricedStep {
              const KernelTimes& kernels, const SimulationOptions& options);
 
   /// Equal for all sections.
-  const std::vector<RankClass>& classes() const { return first_.classes(); }
-  const std::vector<int>& class_of_rank() const { return first_.class_of_rank(); }
-  const std::vector<int>& node_of_rank() const { return first_.node_of_rank(); }
+  const std::vector<RankClass>& classes() const { return last_.classes(); }
+  const std::vector<int>& class_of_rank() const { return last_.class_of_rank(); }
+  const std::vector<int>& node_of_rank() const { return last_.node_of_rank(); }
 
   /// A part waits for all parts of a class that one of its ranks waits for. @pre each class has a part
   /// Throws InvalidArgument for plans that wait forever.
   SimulatedStep walk(const std::vector<WalkedPart>& parts) const;
 
  private:
-  PricedSection first_;  ///< the whole step, or one micro-batch
+  PricedSection last_;
   int micro_batches_;
-  std::optional<PricedSection> update_;  ///< with several micro-batches
-  /// Of each class: the kernels that add gradients during the step.
-  std::vector<Estimate> additions_;
+  std::optional<PricedSection> earlier_;  ///< with several micro-batches
 };
 
 /// One part for each class, without changes.

@@ -39,7 +39,7 @@ WholeStrategies::WholeStrategies(const nn::NetworkDescription& network, const Ma
 
 nn::StepOptions WholeStrategies::step(const nn::MemorySavings& savings) const {
   nn::StepOptions step = options_.step;
-  if (options_.micro_batches > 1) step.sums = nn::GradientSums::after_backward;
+  step.accumulates = options_.micro_batches > 1;
   savings.apply(step);
   return step;
 }
@@ -59,26 +59,15 @@ const MemoryUse& WholeStrategies::memory(const Splits& splits) {
 
 MemoryUse WholeStrategies::find_memory(const Splits& splits, std::optional<Index> limit) const {
   if (options_.prices.bytes) return {options_.prices.bytes(splits)};
-  const Index sums = bytes_of_sums(splits);
-  if (limit) *limit -= sums;
   const nn::LargestMemory most =
       nn::largest_memory(network_, plan(splits), description_, kind_, step(selected_.savings), limit);
-  return {static_cast<double>(most.peak + sums),
+  return {static_cast<double>(most.peak),
           most.peak_layer < 0 ? "" : network_.layers[static_cast<std::size_t>(most.peak_layer)].name};
 }
 
 double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
   const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings));
-  return static_cast<double>(memory_of(first, description_).peak + bytes_of_sums(first));
-}
-
-Index WholeStrategies::bytes_of_sums(const Splits& splits) const {
-  if (options_.micro_batches == 1) return 0;
-  return bytes_of_sums(plan_step(network_, plan(splits), 0, kind_, description_, step(selected_.savings)));
-}
-
-Index WholeStrategies::bytes_of_sums(const nn::StepPlan& first) const {
-  return options_.micro_batches == 1 ? 0 : nn::bytes_of_role(first, nn::BufferRole::parameter_gradients);
+  return static_cast<double>(memory_of(first, description_).peak);
 }
 
 double WholeStrategies::seconds(const Splits& splits, const nn::MemorySavings& savings,
@@ -96,10 +85,8 @@ RankPlacement WholeStrategies::place(const Splits& splits, const nn::MemorySavin
 double WholeStrategies::placed_bytes(const Splits& splits, const nn::MemorySavings& savings,
                                      const std::vector<int>& rank_of) const {
   const MachineDescription placed = description_of(machine_, ranks_, rank_of);
-  const Index sums = bytes_of_sums(splits);
-  const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_) - sums);
-  const Index peak = nn::largest_memory(network_, plan(splits), placed, kind_, step(savings), limit).peak;
-  return static_cast<double>(peak + sums);
+  const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_));
+  return static_cast<double>(nn::largest_memory(network_, plan(splits), placed, kind_, step(savings), limit).peak);
 }
 
 bool WholeStrategies::may_offload() const {
@@ -124,8 +111,7 @@ std::vector<nn::MemoryWish> WholeStrategies::ways_to_save(Index limit) const {
 
 std::optional<Saving> WholeStrategies::saving(const Splits& splits) const {
   std::optional<Saving> best;
-  const Index sums = bytes_of_sums(splits);  // not in the plans of the training either
-  for (nn::MemoryWish& way : ways_to_save(static_cast<Index>(limit_) - sums)) {
+  for (nn::MemoryWish& way : ways_to_save(static_cast<Index>(limit_))) {
     nn::MemorySavings savings;
     try {
       savings = memory_savings_for(network_, plan(splits), description_, step({}), way);
@@ -134,7 +120,7 @@ std::optional<Saving> WholeStrategies::saving(const Splits& splits) const {
     }
     const double time = seconds(splits, savings);
     if (best && time >= best->seconds) continue;
-    const auto bytes = static_cast<double>(savings.recomputation.peak_bytes + sums);
+    const auto bytes = static_cast<double>(savings.recomputation.peak_bytes);
     best = {std::move(way), std::move(savings), time, bytes};
   }
   return best;

@@ -67,9 +67,6 @@ class WholeStrategies {
  private:
   nn::NetworkPlan plan(const Splits& splits) const { return plan_network(network_, splits, ranks_, samples_); }
   nn::StepOptions step(const nn::MemorySavings& savings) const;
-  /// Of the gradients of several micro-batches, on the first rank: none has more.
-  Index bytes_of_sums(const Splits& splits) const;
-  Index bytes_of_sums(const nn::StepPlan& first) const;
   std::vector<nn::MemoryWish> ways_to_save(Index limit) const;
   MemoryUse find_memory(const Splits& splits, std::optional<Index> limit) const;
 

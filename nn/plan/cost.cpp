@@ -149,6 +149,9 @@ double flops(const LossWork& w) {
 /// A comparison, or a difference, of each element.
 double flops(const MetricsWork& w) { return w.counts ? number_of(w.region) : 0; }
 
+/// Two products and a sum per element.
+double flops(const AccumulationWork& w) { return 3 * static_cast<double>(w.elements); }
+
 double flops(const OptimiserWork& w) { return properties_of(w.kind).flops * static_cast<double>(w.elements); }
 
 /// A square and a sum per element. A root, a division and few more per tensor.
@@ -263,6 +266,7 @@ NodeCost cost_of_regions(const StepPlan& plan, const PlanNode& node) {
   };
   add(node.reads, c.bytes_read);
   add(node.writes, c.bytes_written);
+  if (node.accumulates()) c.bytes_written /= 2;  // gradients or their sums
   return c;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -117,6 +118,16 @@ struct Adapter {
   void operator()(OptimiserWork& work) const {
     parameters = network_with_tensors(elements_of(plan, work.tensors));
     work.segment = 0;
+  }
+  void operator()(AccumulationWork& work) const {
+    std::vector<UpdatedTensor> tensors;
+    for (const BufferId gradient : work.gradients) tensors.push_back({.gradient = gradient});
+    const std::vector<Index> elements = elements_of(plan, tensors);
+    parameters = network_with_tensors(elements);
+    work.segment = 0;
+    work.first = 0;
+    work.elements = std::accumulate(elements.begin(), elements.end(), Index{0});
+    work.with_loss = false;
   }
   void operator()(NormWork& work) const {
     // The second stage reads sums of squares alone; a tensor has one.

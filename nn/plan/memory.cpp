@@ -51,13 +51,6 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
   return use;
 }
 
-Index bytes_of_role(const StepPlan& plan, BufferRole role) {
-  Index bytes = 0;
-  for (const PlanBuffer& buffer : plan.buffers)
-    if (buffer.role == role && buffer.alias == no_buffer && !buffer.adopted) bytes += buffer.bytes();
-  return bytes;
-}
-
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine) {
   PlanMemoryUse use;
   for (const PlanBuffer& buffer : plan.buffers)

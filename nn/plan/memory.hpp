@@ -21,7 +21,7 @@
 namespace aloni::nn {
 
 struct PlanMemoryUse {
-  static constexpr std::size_t roles = 11;  ///< of BufferRole
+  static constexpr std::size_t roles = static_cast<std::size_t>(BufferRole::offloaded) + 1;  // the last one
 
   /// Bytes by role, each buffer with its own memory. An alias has none. `messages`: sent and received values of
   /// transfers, for ranks whose memory this rank cannot read.
@@ -48,9 +48,6 @@ struct MemoryOverNodes {
 
 /// @pre as memory_of()
 MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription& machine = {});
-
-/// Bytes of all buffers with a role, each with its own memory. An alias has none.
-Index bytes_of_role(const StepPlan& plan, BufferRole role);
 
 /// @pre the lifetimes of the buffers are set; `machine` describes all ranks of the plan
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});

@@ -194,7 +194,7 @@ MemoryKind memory_kind(const PlanBuffer& buffer, bool shares) {
 
 bool is_learned(const PlanBuffer& buffer) {
   return buffer.role == BufferRole::parameters || buffer.role == BufferRole::parameter_gradients ||
-         buffer.role == BufferRole::optimiser;
+         buffer.role == BufferRole::gradient_sums || buffer.role == BufferRole::optimiser;
 }
 
 bool has_own_memory(const PlanBuffer& buffer) {

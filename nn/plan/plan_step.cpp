@@ -67,6 +67,7 @@ class StepPlanner : detail::PlannedLayers {
       plan_.update = options.optimiser;
       plan_.update_options = options.update_options;
     }
+    plan_.accumulates = kind == StepKind::training && options.accumulates;
     if (options.sums == GradientSums::partial && std::ranges::any_of(parameters_.blocks, [](int b) { return b > 1; })) {
       throw InvalidArgument("aloni::nn::plan_step", "options.sums", "partial, with split parameters",
                             "parameters that are whole on every rank, as a partial all-reduce needs them");
@@ -84,7 +85,7 @@ class StepPlanner : detail::PlannedLayers {
     for (int i = 0; i < size(); ++i) add_forward(i);
     if (plan_.kind != StepKind::gradients) add_loss();
     if (trains()) {
-      sums_.emplace(builder_, parameters_, gradients_, loss_, options_.sums);
+      sums_.emplace(builder_, parameters_, gradients_, gradient_sums_, loss_, options_.sums);
       detail::RecomputePlanner again(builder_, network_, layers_, forward_);
       for (int i = size() - 1; i >= 0; --i) {
         for (const RecomputedBlock& block : options_.recompute) {
@@ -173,6 +174,7 @@ class StepPlanner : detail::PlannedLayers {
       };
       values_.push_back(add("", BufferRole::parameters));
       gradients_.push_back(trains() ? add(".gradient", BufferRole::parameter_gradients) : no_buffer);
+      if (plan_.accumulates) gradient_sums_.push_back(add(".gradient_sum", BufferRole::gradient_sums));
       if (trains())
         plan_.gradient_memory[parameters_.places[p].segment].tensors.push_back(
             {gradients_.back(), parameters_.places[p].offset * element});
@@ -684,6 +686,7 @@ class StepPlanner : detail::PlannedLayers {
   std::optional<detail::GradientSumPlanner> sums_;  ///< in training
   int late_filters_ = -1;                           ///< layer whose gradient of filters is late; -1: none
   std::vector<BufferId> values_, gradients_;        ///< one per learned tensor
+  std::vector<BufferId> gradient_sums_;             ///< with micro-batches: one per learned tensor
   std::vector<std::vector<BufferId>> states_;       ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages

@@ -39,6 +39,9 @@ struct StepOptions {
   /// with the ReLU behind that.
   bool fuse_batch_norm = true;
   GradientSums sums = GradientSums::beside_backward;
+  /// StepKind::training accumulates gradients over micro-batches (AccumulationWork). All nodes run for each
+  /// micro-batch, but for the sums of gradients over ranks and the update: these run for the last one.
+  bool accumulates = false;
   bool update = true;  ///< StepKind::training ends with the update of the parameters
   OptimiserKind optimiser = OptimiserKind::sgd;
   UpdateOptions update_options = {};
@@ -59,7 +62,8 @@ struct StepOptions {
 ///  - of the network: input, input_gradient, labels, targets, loss, "loss: sums", metrics;
 ///  - of each layer: NAME_y, NAME_dy, NAME_x and NAME_dx. If it has several inputs, their numbers follow. A layer that
 ///    uses the buffer of another one has none of its own;
-///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
+///  - of each learned tensor: its name, NAME.gradient, with micro-batches NAME.gradient_sum, and the states of the
+///    optimiser (nn/optimiser.hpp):
 ///    NAME.momentum, or NAME.first_moment and NAME.second_moment;
 ///  - of a step with recomputed blocks: again, which stands for the order of nodes;
 ///  - of a step that offloads: NAME.host, the place of the buffer NAME in host memory; "offload", as again;

@@ -18,9 +18,9 @@ const char* name(ElementType type) {
 }
 
 const char* name(BufferRole role) {
-  constexpr std::array names{"input",      "activation",          "gradient",  "ghosts",    "partial_sums",
-                             "parameters", "parameter_gradients", "optimiser", "workspace", "messages",
-                             "offloaded"};
+  constexpr std::array names{
+      "input",         "activation", "gradient",  "ghosts",   "partial_sums", "parameters", "parameter_gradients",
+      "gradient_sums", "optimiser",  "workspace", "messages", "offloaded"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -30,10 +30,10 @@ const char* name(StepPhase phase) {
 }
 
 const char* kind(const Work& work) {
-  constexpr std::array names{"convolution", "filter_gradient", "weights",    "bias",          "bias_gradient",
-                             "rounding",    "pooling",         "resampling", "normalisation", "mean",
-                             "dense",       "pointwise",       "dropout",    "loss",          "metrics",
-                             "norms",       "optimiser",       "offload",    "transfer",      "reduction"};
+  constexpr std::array names{
+      "convolution", "filter_gradient", "weights", "bias",      "bias_gradient", "rounding", "pooling",
+      "resampling",  "normalisation",   "mean",    "dense",     "pointwise",     "dropout",  "loss",
+      "metrics",     "accumulation",    "norms",   "optimiser", "offload",       "transfer", "reduction"};
   static_assert(names.size() == std::variant_size_v<Work>);
   return names[work.index()];
 }
@@ -64,6 +64,7 @@ struct ChangingArguments {
   std::string operator()(const NormWork& work) const {
     return work.stage == NormStage::factors ? "the options of the optimiser" : "";
   }
+  std::string operator()(const AccumulationWork&) const { return "the numbers of samples of the micro-batches"; }
   // They have no kernels.
   std::string operator()(const TransferWork&) const { return {}; }
   std::string operator()(const ReductionWork&) const { return {}; }
@@ -104,6 +105,8 @@ bool PlanNode::sums_gradients() const {
   const auto* sum = std::get_if<ReductionWork>(&work);
   return sum && sum->segment >= 0;
 }
+
+bool PlanNode::accumulates() const { return std::holds_alternative<AccumulationWork>(work); }
 
 BufferId StepPlan::find(const std::string& name) const {
   const auto found = std::ranges::find(buffers, name, &PlanBuffer::name);

@@ -27,6 +27,7 @@ enum class BufferRole : std::uint8_t {
   partial_sums,         ///< sums of one rank before they are added over ranks
   parameters,           ///< learned values
   parameter_gradients,  ///< and their gradients
+  gradient_sums,        ///< sums of parameter gradients over micro-batches
   optimiser,            ///< state of the optimiser (persistent), norms and factors of an update
   workspace,            ///< statistics, argmax, copies of weights
   messages,             ///< packed values
@@ -98,6 +99,7 @@ struct PlanNode {
 
   NodeKind kind() const;
   bool sums_gradients() const;  ///< of parameters, over ranks
+  bool accumulates() const;     ///< gradients of parameters, over micro-batches
 };
 
 /// A part of a convolution's weights that one rank multiplies by.
@@ -138,6 +140,7 @@ struct StepPlan {
   /// The optimiser that updates the parameters at the end of the step; empty: the plan ends with the gradients.
   std::optional<OptimiserKind> update = {};
   UpdateOptions update_options = {};
+  bool accumulates = false;                          ///< StepOptions::accumulates
   std::vector<GradientMemory> gradient_memory = {};  ///< of each segment; empty without gradients
   int communications = 0;                            ///< numbers given to communication; equal on all ranks
   /// Streams on which the step may run (nn/stream_plan.hpp). Kernels of two streams have scratch memory of their own.

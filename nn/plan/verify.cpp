@@ -1,5 +1,6 @@
 #include <aloni/nn/plan/verify.hpp>
 
+#include <aloni/nn/plan/detail/verify_accumulation.hpp>
 #include <aloni/nn/plan/detail/verify_fault.hpp>
 #include <aloni/nn/plan/detail/verify_gradients.hpp>
 #include <aloni/nn/plan/detail/verify_messages.hpp>
@@ -25,6 +26,7 @@ std::optional<PlanFault> verify(const NetworkPlan& layers, std::span<const StepP
     detail::check_progress(plans);
     detail::check_communication(plans);
     for (const StepPlan& plan : plans) detail::check_values(layers, plan);
+    for (const StepPlan& plan : plans) detail::check_accumulation(plan);
     detail::check_partial_sums(layers, plans);
     if (plans[0].kind != StepKind::inference) detail::check_gradients(layers, plans);
     if (const auto fault = detail::find_update_fault(plans)) return fault;

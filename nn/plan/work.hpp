@@ -255,6 +255,16 @@ struct OptimiserWork {
   std::vector<UpdatedTensor> tensors = {};
 };
 
+/// Accumulation of gradients over micro-batches, of one part of a segment before its sum over ranks. Micro-batches
+/// before the last one add their gradients to `sums`. In the last one the gradients become the mean over all of them
+/// (nn/gradient_sum.hpp). The numbers of samples are arguments of the execution.
+struct AccumulationWork {
+  int segment = 0;                ///< of the parameters
+  Index first = 0, elements = 0;  ///< of the segment, with the two sums of the loss
+  bool with_loss = false;         ///< the sums of the loss follow the gradients
+  std::vector<BufferId> gradients = {}, sums = {};
+};
+
 /// The norms of an update (nn/plan/norm_layout.hpp). Between its stages a ReductionWork sums the squares of split
 /// tensors over the ranks.
 enum class NormStage : std::uint8_t {
@@ -326,10 +336,10 @@ struct ReductionWork {
   Index travelling_elements() const { return elements + (partial ? 1 : 0); }
 };
 
-using Work =
-    std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
-                 PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
-                 DropoutWork, LossWork, MetricsWork, NormWork, OptimiserWork, OffloadWork, TransferWork, ReductionWork>;
+using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
+                          PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
+                          DropoutWork, LossWork, MetricsWork, AccumulationWork, NormWork, OptimiserWork, OffloadWork,
+                          TransferWork, ReductionWork>;
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);

@@ -22,6 +22,21 @@ auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork& work) -> Kern
 }
 
 template <class T, class Exec>
+auto Binder<T, Exec>::kernel(const StepPlan&, const AccumulationWork& work) -> Kernel {
+  const auto segment = static_cast<std::size_t>(work.segment);
+  const auto end = static_cast<std::size_t>(work.first + work.elements);
+  const bool fits = parameters_ && parameters_->gradient_sum() && segment < parameters_->segments().size() &&
+                    end <= parameters_->segments()[segment].gradients.extent(0);
+  if (!fits) {
+    throw InvalidArgument("aloni::nn::Binder::bind", "parameters", "made for another use or another split",
+                          "parameters made for ParameterUse::accumulation and the split of the plan");
+  }
+  return [this, part = GradientRange{segment, work.first, work.elements, work.with_loss}](const Exec& exec) {
+    parameters_->gradient_sum()->run(exec, part, parameters_->segments()[part.segment].gradients);
+  };
+}
+
+template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork& work) -> Kernel {
   if (!parameters_ || !parameters_->norms()) {
     throw InvalidArgument("aloni::nn::Binder::bind", "parameters", "made without norms",
@@ -35,8 +50,9 @@ auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork& work) -> Kernel {
   };
 }
 
-#define INSTANTIATE(T, Exec)                                                       \
-  template auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork&)->Kernel; \
+#define INSTANTIATE(T, Exec)                                                               \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const AccumulationWork&)->Kernel; \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork&)->Kernel;         \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork&)->Kernel;
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

@@ -135,6 +135,7 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const DropoutWork& work);
   Kernel kernel(const StepPlan& plan, const LossWork& work);
   Kernel kernel(const StepPlan& plan, const MetricsWork& work);
+  Kernel kernel(const StepPlan& plan, const AccumulationWork& work);
   Kernel kernel(const StepPlan& plan, const NormWork& work);
   Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
   Kernel kernel(const StepPlan& plan, const OffloadWork& work);

@@ -163,10 +163,13 @@ class NodeRunner {
 
   void make_parameters() {
     if (!alone_.parameters) return;
-    parameters_.emplace(comm_, queue_, *alone_.parameters, 1, ParameterUse::training, kind_of(optimiser()),
-                        alone_.plan.update_options);
-    const std::vector<UpdatedTensor>* tensors = nullptr;
     const Work& work = alone_.plan.nodes.back().work;
+    const auto* const accumulation = std::get_if<AccumulationWork>(&work);
+    parameters_.emplace(comm_, queue_, *alone_.parameters, 1,
+                        accumulation ? ParameterUse::accumulation : ParameterUse::training, kind_of(optimiser()),
+                        alone_.plan.update_options);
+    if (accumulation) return use_gradients_of(*accumulation);
+    const std::vector<UpdatedTensor>* tensors = nullptr;
     if (const auto* update = std::get_if<OptimiserWork>(&work)) tensors = &update->tensors;
     if (const auto* norms = std::get_if<NormWork>(&work)) tensors = &norms->tensors;
     if (!tensors) return;
@@ -181,6 +184,20 @@ class NodeRunner {
       given_.insert({t.gradient, t.value});
       ++i;
     }
+  }
+
+  /// An earlier micro-batch, which the others resemble.
+  void use_gradients_of(const AccumulationWork& work) {
+    for (std::size_t k = 0; k < work.gradients.size(); ++k) {
+      const int i = static_cast<int>(k);
+      fill_random(queue_.space(), parameters_->gradient(i).data(), buffer(work.gradients[k]).box.size());
+      fill_random(queue_.space(), parameters_->summed_gradient(i).data(), buffer(work.gradients[k]).box.size());
+      memory_.use(buffer(work.gradients[k]).name, parameters_->gradient(i).data());
+      memory_.use(buffer(work.sums[k]).name, parameters_->summed_gradient(i).data());
+      given_.insert({work.gradients[k], work.sums[k]});
+    }
+    parameters_->gradient_sum()->begin({.samples = 1});
+    parameters_->gradient_sum()->end();  // the next one adds
   }
 
   /// Roots of the buffers that the nodes of the plan use.

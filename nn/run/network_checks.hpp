@@ -38,6 +38,7 @@ StepOptions step_options(const NetworkOptions& options, const AllParameters& par
           .fuse_inference = options.fuse_inference,
           .fuse_batch_norm = options.fuse_batch_norm,
           .sums = sums,
+          .accumulates = parameters.gradient_sum() != nullptr,
           .update = options.update,
           .optimiser = parameters.optimiser(),
           .update_options = parameters.update_options(),

@@ -49,6 +49,7 @@ struct Network<T, Exec>::Implementation {
   Step<Exec> train;            ///< to the gradients of all ranks, or to the update
   Step<Exec> train_alone;      ///< to the gradients of this rank; empty if `train` ends with the update
   Step<Exec> train_partially;  ///< all of training_partially
+  Step<Exec> micro_batch;      ///< to the accumulated gradients of this rank; empty if the plan accumulates nothing
   Kokkos::View<int*, Mem> labels;
   BatchStaging<T, Mem> staging;
   typename AllParameters::Flat::HostMirror host_sums;  // of the loss and the correct predictions
@@ -72,6 +73,7 @@ struct Network<T, Exec>::Implementation {
 
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial);
   void compute_gradients(const Queue<Exec>& queue);
+  void add_gradients(const Queue<Exec>& queue);
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
   /// `function`: for the error text.
   void start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step, const char* function);
@@ -110,6 +112,9 @@ struct Network<T, Exec>::Implementation {
   /// Starts a training step without an update. `function`: for the error text.
   void begin_step(const Queue<Exec>& queue, const char* function);
   void execute(Step<Exec>& step, const Queue<Exec>& queue);
+  /// Executes a training step with the gradients of this micro-batch, if the plan accumulates them. `last`: of its
+  /// mini-batch.
+  void execute_micro_batch(Step<Exec>& step, const Queue<Exec>& queue, bool last);
   /// At the begin of each call: the version of the filter values in the nodes of this call. Collective in builds with
   /// debug checks.
   void use_present_values(const Queue<Exec>& queue);

@@ -88,12 +88,17 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
 template <class T, class Exec>
 void Network<T, Exec>::Implementation::bind_steps() {
   add(train, training, [](const PlanNode&) { return true; });
-  if (!options.update) add(train_alone, training, [](const PlanNode& n) { return !n.sums_gradients(); });
+  const auto of_one_rank = [](const PlanNode& n) { return !n.sums_gradients() && n.phase != StepPhase::update; };
+  if (!options.update)
+    add(train_alone, training, [&](const PlanNode& n) { return of_one_rank(n) && !n.accumulates(); });
+  if (training.accumulates) add(micro_batch, training, of_one_rank);
   add(forward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
-  add(backward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::backward && !n.sums_gradients(); });
+  add(backward_only, training,
+      [&](const PlanNode& n) { return n.phase == StepPhase::backward && of_one_rank(n) && !n.accumulates(); });
   add(evaluation, inference, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
   add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
-  for (Step<Exec>* const step : {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss})
+  for (Step<Exec>* const step :
+       {&train, &train_alone, &micro_batch, &forward_only, &backward_only, &evaluation, &evaluation_loss})
     prepare(*step);
 }
 

@@ -9,8 +9,8 @@
 
 namespace aloni::nn::detail {
 
-/// Values, gradients, the optimiser's state and the norms of an update, by their names in plans
-/// (nn/plan/plan_step.hpp).
+/// Values, gradients, their sums over micro-batches, the optimiser's state and the norms of an update, by their names
+/// in plans (nn/plan/plan_step.hpp).
 /// @pre `parameters` outlive all uses of the memory
 template <class T, class Exec>
 void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& memory) {
@@ -19,6 +19,7 @@ void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& mem
     memory.use(tensor, parameters.value(i).data());
     if (!parameters.trains()) continue;
     memory.use(tensor + ".gradient", parameters.gradient(i).data());
+    if (parameters.gradient_sum()) memory.use(tensor + ".gradient_sum", parameters.summed_gradient(i).data());
     const auto& states = properties_of(parameters.optimiser()).states;
     for (int k = 0; k < static_cast<int>(states.size()); ++k)
       memory.use(tensor + '.' + std::string(states[static_cast<std::size_t>(k)]), parameters.state(i, k).data());

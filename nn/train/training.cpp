@@ -79,7 +79,7 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
 template <class T>
 auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
   const OptimiserKind kind = kind_of(options_.optimiser);
-  const ParameterUse use = ParameterUse::training;
+  const ParameterUse use = options_.accumulate > 1 ? ParameterUse::accumulation : ParameterUse::training;
   if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, use, kind, options_.update};
   const auto splits = resolve(strategy_, description_, comm_.size());
   return {comm_, queue_, description_, splits, options_.seed, use, kind, options_.update};
@@ -89,7 +89,7 @@ template <class T>
 NetworkOptions Training<T>::make_network_options() const {
   NetworkOptions options{.backend = options_.backend,
                          .tf32 = options_.tf32,
-                         .update = waits_for_all() && options_.accumulate == 1 && !options_.kfac,
+                         .update = waits_for_all() && !options_.kfac,
                          .direct_bytes = options_.direct_bytes,
                          .bucket_bytes = options_.bucket_bytes,
                          .chunk_bytes = options_.chunk_bytes,
@@ -125,9 +125,7 @@ template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(micro_);
-  if (options_.accumulate > 1) gradient_sum_.emplace(queue_, parameters_);
   Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();
-  if (gradient_sum_) planned += gradient_sum_->bytes();
   if (kfac_) planned += kfac_->bytes();
   if (!waits_for_all()) {
     partial_.emplace(comm_, parameters_.gradients().extent(0));
@@ -279,7 +277,14 @@ auto Training<T>::with_batch(Index first, Index samples, StepTimes* times, const
 
 template <class T>
 StepResult Training<T>::train_and_update(Index first, Index samples, StepTimes* times) {
-  if (gradient_sum_) return train_on_micro_batches(first, samples, times);
+  const Index last = first + (samples - 1) / micro_ * micro_;  // micro-batch
+  for (; first < last; first += micro_, samples -= micro_) {
+    with_batch(first, micro_, times, [&](Network<T, Exec>& network) {
+      record_factors(network, micro_);
+      network.add_gradients(queue_);
+      return 0;
+    });
+  }
   return with_batch(first, samples, times, [&](Network<T, Exec>& network) {
     if (kfac_) {
       record_factors(network, samples);
@@ -296,25 +301,6 @@ StepResult Training<T>::train_and_update(Index first, Index samples, StepTimes* 
     update(network, times);
     return result;
   });
-}
-
-template <class T>
-StepResult Training<T>::train_on_micro_batches(Index first, Index samples, StepTimes* times) {
-  Network<T, Exec>* network = nullptr;
-  for (Index at = 0; at < samples; at += micro_) {
-    const Index count = std::min(micro_, samples - at);
-    network = with_batch(first + at, count, times, [&](Network<T, Exec>& n) {
-      record_factors(n, count);
-      n.compute_gradients(queue_);
-      gradient_sum_->add(queue_.space(), count, n.loss_factor());
-      return &n;
-    });
-  }
-  gradient_sum_->finish(queue_.space());
-  network->reduce_gradients(queue_);
-  const StepResult result = gradient_sum_->result(queue_);
-  update(*network, times);
-  return result;
 }
 
 /// The update by the present gradients, apart from the graph of a step.

@@ -2,7 +2,6 @@
 // One call of train(): its memory, the loop over epochs and steps, and the report.
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
-#include <aloni/nn/gradient_sum.hpp>
 #include <aloni/nn/kfac.hpp>
 #include <aloni/nn/train/checkpoints.hpp>
 #include <aloni/nn/train/loss_guard.hpp>
@@ -83,7 +82,6 @@ class Training {
   template <class F>
   auto with_batch(Index first, Index samples, StepTimes* times, const F& train);
   StepResult train_and_update(Index first, Index samples, StepTimes* times);
-  StepResult train_on_micro_batches(Index first, Index samples, StepTimes* times);
   void update(Network<T, Exec>& network, StepTimes* times);
   /// The next backward pass adds the factors of so many samples, if K-FAC wants them.
   void record_factors(Network<T, Exec>& network, Index samples);
@@ -107,7 +105,6 @@ class Training {
   NetworkOptions network_options_;
   Networks<T> networks_;
   std::optional<comm::PartialAllReduce<Parameter>> partial_;
-  std::optional<GradientSum<Parameter, Exec>> gradient_sum_;  ///< of several micro-batches
   std::optional<Kfac<T, Exec>> kfac_;
   Optimiser optimiser_;
 

@@ -105,6 +105,16 @@ TEST(MeasureNode, UpdatesWithNormsCanBeMeasured) {
   }
 }
 
+TEST(MeasureNode, AccumulationCanBeMeasured) {
+  const Measured<float> measured;
+  const NetworkDescription net = lenet5(views::make_extents(1, {28, 28}, 1), 10);
+  for (const char* const split : {"n2", "f2"}) {
+    const StepPlan p = measured.plan(net, Strategy::uniform(LayerSplit::parse(split)), 2, 1, StepKind::training,
+                                     {.accumulates = true});
+    EXPECT_TRUE(measured.measure_all(p).contains("accumulation"));
+  }
+}
+
 TEST(MeasureNode, EveryLossCanBeMeasured) {
   const Measured<float> measured;
   for (const Loss loss : {Loss::softmax_cross_entropy, Loss::binary_cross_entropy, Loss::mean_squared_error,

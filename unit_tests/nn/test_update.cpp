@@ -380,6 +380,126 @@ TEST(Update, ByNesterovMomentumFollowsTheAlgorithm) {
   }
 }
 
+/// Without batch normalisation, whose statistics are those of a micro-batch.
+NetworkDescription without_statistics() {
+  NetworkDescription network = net();
+  network.layers[1] = {"norm", LayerNorm{}, {"conv"}};
+  return network;
+}
+
+/// Gives a network the samples first, first + 1, … of a mini-batch.
+void fill_from(Network<double>& network, Index first, double factor = 1) {
+  const auto one = [&](const auto& view, const Box& box, const Extents& whole, std::uint64_t stream) {
+    const Index offset = first * (whole.size() / whole[Dim::sample]);
+    const auto host = on_host(view);
+    for_each_index(box, whole, [&](const auto& i, Index position) {
+      host(i[0], i[1], i[2], i[3], i[4]) = factor * value_at<double>(Values::reals, 6, stream, position + offset);
+    });
+    Kokkos::deep_copy(view, Kokkos::create_mirror_view_and_copy(Network<double>::Mem{}, host));
+  };
+  one(network.input(), network.input_box(), network.input_distribution().extents(), 2);
+  one(network.targets(), network.output_box(), network.output_distribution().extents(), 3);
+}
+
+/// Mini-batches of 10 samples, as 4, 4 and 2.
+struct MicroBatches {
+  Queue<> queue;
+  Parameters<double> parameters;
+  Network<double> four, two;
+
+  MicroBatches(const comm::Communicator& comm, const LayerSplit& split, const NetworkOptions& options)
+      : parameters(comm, queue, without_statistics(),
+                   resolve(Strategy::uniform(split), without_statistics(), comm.size()), 6, ParameterUse::accumulation,
+                   OptimiserKind::adam, {.max_norm = 0.1}),
+        four(comm, queue, without_statistics(), Strategy::uniform(split), 4, parameters, options),
+        two(comm, queue, without_statistics(), Strategy::uniform(split), 2, parameters, options) {}
+
+  void add_all_but_the_last(double factor = 1) {
+    for (const Index first : {0, 4}) {
+      fill_from(four, first, factor);
+      four.add_gradients(queue);
+    }
+    fill_from(two, 8, factor);
+  }
+};
+
+TEST(Update, OfMicroBatchesOfTwoSizesIsThatOfTheMiniBatch) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  const Queue<> queue;
+  Parameters<double> alone(self, queue, without_statistics(), 6, ParameterUse::training, OptimiserKind::adam,
+                           {.max_norm = 0.1});
+  Network<double> whole(self, queue, without_statistics(), Strategy::uniform({}), 10, alone, {.update = true});
+  fill_from(whole, 0);
+  std::vector<double> expected;
+  for (std::int64_t step = 1; step <= 3; ++step) expected.push_back(whole.train_step(queue, adam_at(step), step).loss);
+  const HostFlat values = alone.gather_values(queue);
+  for (const LayerSplit& split : splits(comm.size())) {
+    for (const bool beside : {true, false}) {
+      for (const std::uint64_t schedule_seed : {0, 7}) {  // in random allowed orders too
+        SCOPED_TRACE(to_string(split) + (beside ? ", sums beside the backward pass" : ""));
+        MicroBatches micro(comm, split,
+                           {.update = true, .schedule_seed = schedule_seed, .sums_beside_backward = beside});
+        for (std::int64_t step = 1; step <= 3; ++step) {
+          micro.add_all_but_the_last();
+          EXPECT_EQ(micro.parameters.gradient_sum()->samples(), 8);
+          EXPECT_NEAR(micro.two.train_step(micro.queue, adam_at(step), step).loss,
+                      expected[static_cast<std::size_t>(step) - 1], 1e-10);
+          EXPECT_EQ(micro.parameters.gradient_sum()->samples(), 0);
+        }
+        EXPECT_LE(largest_difference(micro.parameters.gather_values(micro.queue), values), 1e-10);
+      }
+    }
+  }
+}
+
+/// Gradients that are not finite stay in their mini-batch. A mini-batch may be one micro-batch.
+TEST(Update, MicroBatchesForgetThoseOfTheMiniBatchBefore) {
+  const auto comm = aloni::test::make_communicator();
+  for (const LayerSplit& split : splits(comm.size())) {
+    SCOPED_TRACE(to_string(split));
+    MicroBatches micro(comm, split, {});
+    fill_from(micro.two, 8);
+    const double loss = micro.two.train_step(micro.queue).loss;
+    const HostFlat expected = micro.parameters.gather_gradients(micro.queue);
+    micro.add_all_but_the_last(std::numeric_limits<double>::quiet_NaN());
+    EXPECT_TRUE(std::isnan(micro.two.train_step(micro.queue).loss));
+    fill_from(micro.two, 8);
+    EXPECT_EQ(micro.two.train_step(micro.queue).loss, loss);
+    EXPECT_EQ(largest_difference(micro.parameters.gather_gradients(micro.queue), expected), 0);
+    micro.add_all_but_the_last();
+    EXPECT_TRUE(std::isfinite(micro.two.train_step(micro.queue).loss));
+    EXPECT_GT(largest_difference(micro.parameters.gather_gradients(micro.queue), expected), 0);
+  }
+}
+
+/// Of two micro-batches of four samples, all labels of one are right, and one label of the other.
+TEST(Update, MicroBatchesCountCorrectPredictions) {
+  const auto comm = aloni::test::make_communicator();
+  NetworkDescription classes;
+  classes.spatial_rank = 2;
+  classes.input = views::make_extents(1, {1, 1}, 3);
+  classes.layers = {{"flatten", Flatten{}, {"input"}}};
+  const Queue<> queue;
+  Parameters<double> parameters(comm, queue, classes, 1, ParameterUse::accumulation);
+  Network<double> network(comm, queue, classes, Strategy::uniform({}), 4, parameters);
+  Kokkos::deep_copy(network.input(), 0.0);
+  Kokkos::deep_copy(Kokkos::subview(network.input(), Kokkos::ALL, 0, 0, 0, 2), 5.0);  // all are of class 2
+  Kokkos::deep_copy(network.labels(), 2);
+  network.add_gradients(queue);
+  Kokkos::deep_copy(network.labels(), 1);
+  if (network.labels().extent(0) > 0 && network.output_box().lower(Dim::sample) == 0)
+    Kokkos::deep_copy(Kokkos::subview(network.labels(), 0), 2);
+  EXPECT_EQ(network.train_step(queue).correct, 5);
+}
+
+TEST(Update, MicroBatchesNeedParametersWithASum) {
+  const auto comm = aloni::test::make_communicator();
+  Learner plain(comm, {}, Weights::whole, OptimiserKind::sgd, {});
+  EXPECT_EQ(plain.parameters.gradient_sum(), nullptr);
+  EXPECT_THROW(plain.network.add_gradients(plain.queue), InvalidArgument);
+}
+
 TEST(Update, BySgdHasTheBitsOfItsFormula) {
   const auto comm = aloni::test::make_communicator();
   Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
@@ -414,18 +534,25 @@ TEST(Update, MemoryIsThatOfThePlan) {
         Rule{"scaled", &sgd_at, {.loss_scaling = LossScaling{}}}}) {
     const OptimiserKind kind = rule.kind();
     for (const LayerSplit& split : splits(comm.size())) {
+      const bool accumulates = split.filters > 1;
       const auto all = resolve(Strategy::uniform(split), net(), comm.size());
-      const Parameters<float> parameters(comm, queue, net(), all, 1, ParameterUse::training, kind, rule.options);
-      const StepPlan plan = plan_step(net(), plan_network(net(), all, comm.size(), 4), comm.rank(), StepKind::training,
-                                      {}, {.optimiser = kind, .update_options = rule.options});
+      const Parameters<float> parameters(comm, queue, net(), all, 1,
+                                         accumulates ? ParameterUse::accumulation : ParameterUse::training, kind,
+                                         rule.options);
+      const StepPlan plan =
+          plan_step(net(), plan_network(net(), all, comm.size(), 4), comm.rank(), StepKind::training, {},
+                    {.accumulates = accumulates, .optimiser = kind, .update_options = rule.options});
       const PlanMemoryUse use = memory_of(plan);
-      const Index planned =
-          use.of(BufferRole::parameters) + use.of(BufferRole::parameter_gradients) + use.of(BufferRole::optimiser);
+      EXPECT_EQ(use.of(BufferRole::gradient_sums), accumulates ? use.of(BufferRole::parameter_gradients) : 0);
+      const Index planned = use.of(BufferRole::parameters) + use.of(BufferRole::parameter_gradients) +
+                            use.of(BufferRole::gradient_sums) + use.of(BufferRole::optimiser);
       Index unused = 0;  // an empty tensor has one element, so that it has an address
       for (int i = 0; i < static_cast<int>(parameters.descriptions().size()); ++i)
         unused += parameters.kept(i).empty() ? 1 : 0;
-      const auto arrays = static_cast<Index>(2 + properties_of(kind).states.size());
-      EXPECT_EQ(parameters.bytes(), planned + (arrays * unused + Parameters<float>::tail) * 4) << to_string(split);
+      const Index sums = accumulates ? 1 : 0;
+      const auto arrays = static_cast<Index>(2 + properties_of(kind).states.size()) + sums;
+      EXPECT_EQ(parameters.bytes(), planned + (arrays * unused + (1 + sums) * Parameters<float>::tail) * 4)
+          << to_string(split);
     }
   }
 }

@@ -78,6 +78,7 @@ Case random_case(std::uint64_t seed, int most_ranks, bool saves = true) {
     options.activations = ElementType::float16;
     options.update_options.loss_scaling = LossScaling{};
   }
+  options.accumulates = seed % 3 == 0;
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
   if (saves && other(0, 1) == 0)
@@ -823,6 +824,57 @@ std::map<std::string, Change> faults() {
     w.plan = {};
     return true;
   });
+  all["gradients are not accumulated"] =
+      drop<AccumulationWork>([](const AccumulationWork& w) { return !w.gradients.empty(); });
+  const auto accumulation = [](const std::function<bool(AccumulationWork&)>& f) {
+    return change<AccumulationWork>([f](AccumulationWork& w, Dice&) { return !w.gradients.empty() && f(w); });
+  };
+  all["a gradient is not accumulated"] = accumulation([](AccumulationWork& w) {
+    w.gradients.pop_back();
+    w.sums.pop_back();
+    return true;
+  });
+  all["a gradient is accumulated twice"] = accumulation([](AccumulationWork& w) {
+    w.gradients.push_back(BufferId(w.gradients[0]));
+    w.sums.push_back(BufferId(w.sums[0]));
+    return true;
+  });
+  all["a gradient is accumulated in the sum of another one"] = accumulation([](AccumulationWork& w) {
+    if (w.sums.size() < 2) return false;
+    std::swap(w.sums[0], w.sums[1]);
+    return true;
+  });
+  all["a gradient has no sum over micro-batches"] = accumulation([](AccumulationWork& w) {
+    w.sums.pop_back();
+    return true;
+  });
+  all["elements of gradients are not accumulated"] = accumulation([](AccumulationWork& w) {
+    --w.elements;
+    return true;
+  });
+  // Moves a node of accumulation to the begin, or to the end.
+  const auto accumulate_at = [](bool begin) {
+    return [begin](Case& c, Dice& dice) {
+      StepPlan& plan = any_plan(c, dice);
+      const auto nodes = nodes_of<AccumulationWork>(plan, [](const auto& w) { return !w.gradients.empty(); });
+      if (nodes.empty() || plan.nodes[nodes[0]].reads.empty()) return false;
+      if (!begin && !plan.update && c.plans.size() < 2) return false;
+      const auto node = plan.nodes.begin() + static_cast<std::ptrdiff_t>(nodes[0]);
+      if (begin) {
+        std::rotate(plan.nodes.begin(), node, node + 1);
+      } else {
+        std::rotate(node, node + 1, plan.nodes.end());
+      }
+      return true;
+    };
+  };
+  all["gradients are accumulated before they are computed"] = accumulate_at(true);
+  all["gradients are accumulated behind their sum or update"] = accumulate_at(false);
+  all["a step without micro-batches accumulates"] = [](Case& c, Dice&) {
+    if (nodes_of<AccumulationWork>(c.plans[0]).empty()) return false;
+    for (StepPlan& plan : c.plans) plan.accumulates = false;
+    return true;
+  };
   all["the parameters are updated before their gradients are summed"] = [](Case& c, Dice& dice) {
     if (c.plans.size() < 2) return false;
     StepPlan& plan = any_plan(c, dice);
@@ -1272,6 +1324,15 @@ std::map<std::string, std::vector<std::string>> words() {
        {"reads ", " after its update", " after the update by it", "nobody wrote", missing[0], missing[1]}},
       {"a segment is not updated", {"no update uses "}},
       {"a parameter is not updated", {"another number of elements", "no update uses "}},
+      {"gradients are not accumulated", {" is not accumulated"}},
+      {"a gradient is not accumulated", {" is not accumulated", "another number of elements"}},
+      {"a gradient is accumulated twice", {" twice"}},
+      {"a gradient is accumulated in the sum of another one", {"accumulates "}},
+      {"a gradient has no sum over micro-batches", {"the numbers of gradients and sums differ"}},
+      {"elements of gradients are not accumulated", {"another number of elements"}},
+      {"gradients are accumulated before they are computed", {" after it was accumulated", missing[0]}},
+      {"gradients are accumulated behind their sum or update", {" before it is accumulated"}},
+      {"a step without micro-batches accumulates", {"in a step without micro-batches"}},
       {"a parameter is updated twice", {" is updated twice"}},
       {"a segment is updated twice", {" is updated twice"}},
       {"a parameter is updated with the gradient of another one", {"updates "}},

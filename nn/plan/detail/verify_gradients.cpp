@@ -64,7 +64,7 @@ void check_gradients(const NetworkPlan& layers, std::span<const StepPlan> plans)
       bool written = false;
       for (const PlanNode& n : plan.nodes) {
         const auto writes_it = [&](const PlanRegion& r) { return r.buffer == g; };
-        if (n.kind() != NodeKind::kernel || std::ranges::none_of(n.writes, writes_it)) continue;
+        if (n.kind() != NodeKind::kernel || n.accumulates() || std::ranges::none_of(n.writes, writes_it)) continue;
         written = true;
         t.layer = n.layer;
         for (const GradientSummand& s : n.summands)

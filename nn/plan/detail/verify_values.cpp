@@ -74,7 +74,7 @@ class Values : History {
 
   bool has_initial_value(BufferId b) const {
     const BufferRole role = buffer(b).role;
-    return role == BufferRole::input || role == BufferRole::parameters ||
+    return role == BufferRole::input || role == BufferRole::parameters || role == BufferRole::gradient_sums ||
            (role == BufferRole::optimiser && buffer(b).persistent) ||
            (plan_.kind == StepKind::gradients && b == plan_.output_gradient);
   }
@@ -163,6 +163,10 @@ class Values : History {
 
   void write(int n, const PlanRegion& r) {
     auto& cells = cells_[static_cast<std::size_t>(plan_.root(r.buffer))];
+    if (node(n).accumulates()) {  // values become a mean of them and earlier ones
+      for (Cells& c : cells) c.returned = n;
+      return;
+    }
     const BufferId view = through(r.buffer);
     // Before another layer reads a result, it must be complete.
     const auto last = last_write_.find(view);

@@ -442,6 +442,14 @@ class WorkCheck {
     if (w.block_sums != no_buffer) history_.check_summed(&n, w.block_sums, history_.all_ranks(), squares);
     writes(n, w.factors, whole(w.factors));
   }
+  void check(const PlanNode& n, const AccumulationWork& w) const {
+    for (const auto* buffers : {&w.gradients, &w.sums}) {
+      for (const BufferId b : *buffers) {
+        reads(n, b, whole(b));
+        writes(n, b, whole(b));
+      }
+    }
+  }
   void check(const PlanNode& n, const OptimiserWork& w) const { reads(n, w.factors, whole(w.factors)); }
   void check(const PlanNode& n, const OffloadWork& w) const {
     const PlanBuffer &moved = buffer(w.buffer), &kept = buffer(w.host);
