@@ -30,7 +30,7 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
 /// @pre options.gradients is GradientReduction::all
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
 
-/// The same step with its update, for the cost model. With TrainOptions::accumulate it has several micro-batches.
+/// The same step for the cost model, with its number of micro-batches.
 /// @pre as step_options_of()
 model::SimulationOptions simulation_of(const nn::TrainOptions& options, nn::ElementType activations);
 
