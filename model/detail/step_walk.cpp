@@ -76,15 +76,26 @@ PricedSection::PricedSection(const nn::NetworkDescription& network, const nn::Ne
   class_of_.resize(static_cast<std::size_t>(ranks));
   for (std::size_t c = 0; c < few.ranks.size(); ++c)
     for (const int rank : few.members[c]) class_of_[static_cast<std::size_t>(rank)] = static_cast<int>(c);
-  FittedCollectives fits(machine);
   nn::StepOptions step = options.step;
   step.accumulates = options.micro_batches > 1;
   for (const int rank : few.ranks) {
     RankClass& c = classes_.emplace_back();
     c.rank = rank;
     c.plan = nn::plan_step(network, layers, rank, options.kind, description_, step);
-    price(c, machine, kernels, fits, section);
   }
+  price(machine, kernels, section);
+}
+
+PricedSection::PricedSection(const PricedSection& other, const Machine& machine, const KernelTimes& kernels,
+                             StepSection section)
+    : network_(other.network_), options_(other.options_), description_(other.description_), class_of_(other.class_of_) {
+  for (const RankClass& c : other.classes_) classes_.push_back({.rank = c.rank, .plan = c.plan});
+  price(machine, kernels, section);
+}
+
+void PricedSection::price(const Machine& machine, const KernelTimes& kernels, StepSection section) {
+  FittedCollectives fits(machine);
+  for (RankClass& c : classes_) price(c, machine, kernels, fits, section);
   find_contention();
 }
 
@@ -595,7 +606,7 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
                        const KernelTimes& kernels, const SimulationOptions& options)
     : last_(network, layers, machine, kernels, checked(options), StepSection::whole),
       micro_batches_(options.micro_batches) {
-  if (micro_batches_ > 1) earlier_.emplace(network, layers, machine, kernels, options, StepSection::micro_batch);
+  if (micro_batches_ > 1) earlier_.emplace(last_, machine, kernels, StepSection::micro_batch);
 }
 
 SimulatedStep PricedStep::walk(const std::vector<WalkedPart>& parts) const {

@@ -55,6 +55,8 @@ class PricedSection {
  public:
   PricedSection(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                 const KernelTimes& kernels, const SimulationOptions& options, StepSection section);
+  /// Another section of the same plans.
+  PricedSection(const PricedSection& other, const Machine& machine, const KernelTimes& kernels, StepSection section);
 
   const nn::NetworkDescription& network() const { return network_; }
   const SimulationOptions& options() const { return options_; }
@@ -65,6 +67,7 @@ class PricedSection {
   const std::vector<int>& node_of_rank() const { return description_.nodes; }
 
  private:
+  void price(const Machine& machine, const KernelTimes& kernels, StepSection section);
   void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
              StepSection section);
   void find_contention();
