@@ -1,7 +1,10 @@
 #include <aloni/tools/job_machine.hpp>
 
 #include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/kfac_options.hpp>
+#include <aloni/nn/plan/kfac_cost.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/representatives.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,6 +51,21 @@ nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, cons
   nn::StepOptions step = step_options_of(options, activations);
   memory_savings_for(network, layers, planning, step, options.memory).apply(step);
   return largest_memory(network, layers, planning, nn::StepKind::training, step);
+}
+
+Index memory_of_kfac(const nn::NetworkDescription& network, const std::vector<nn::LayerSplit>& splits,
+                     const nn::NetworkPlan& layers, const MachineDescription& planning, const nn::TrainOptions& options,
+                     nn::ElementType activations) {
+  if (!options.kfac) return 0;
+  const nn::KfacPlan kfac = plan_kfac(network, splits, layers.input.ranks());
+  const nn::StepOptions step = step_options_of(options, activations);
+  const nn::Representatives few = nn::find_representatives(network, layers, planning);
+  Index most = 0;
+  for (std::size_t k = 0; k < few.ranks.size(); ++k) {
+    const nn::StepPlan plan = nn::plan_step(network, layers, few.ranks[k], nn::StepKind::training, planning, step);
+    for (const int rank : few.members[k]) most = std::max(most, cost_of_kfac(plan, kfac, rank, planning).memory);
+  }
+  return most;
 }
 
 }  // namespace aloni::tools

@@ -40,4 +40,11 @@ nn::LargestMemory memory_of_training(const nn::NetworkDescription& network, cons
                                      const MachineDescription& planning, const nn::TrainOptions& options,
                                      nn::ElementType activations);
 
+/// Bytes of K-FAC on the rank that takes most, without the inversions that run beside the steps; 0 without
+/// options.kfac. @pre as step_options_of(); `layers` was made from `network` and `splits`
+/// Throws as nn::plan_kfac().
+Index memory_of_kfac(const nn::NetworkDescription& network, const std::vector<nn::LayerSplit>& splits,
+                     const nn::NetworkPlan& layers, const MachineDescription& planning, const nn::TrainOptions& options,
+                     nn::ElementType activations);
+
 }  // namespace aloni::tools

@@ -339,19 +339,26 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
   const bool has_host_limit = !chosen.memory.offload.empty() && place.host_memory_bytes > 0;
   if ((!has_limit && !has_host_limit) || gradients_ != "all") return;
   comm::collectively(comm, "aloni train: memory", [&] {
-    const nn::NetworkPlan layers =
-        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of_step(data));
+    const std::vector<nn::LayerSplit> splits = resolve(chosen.strategy, network, comm.size());
+    const nn::NetworkPlan layers = plan_network(network, splits, comm.size(), samples_of_step(data));
     nn::TrainOptions options = options_for(data);
     options.memory = chosen.memory;
-    const nn::LargestMemory most =
-        memory_of_training(network, layers, place.planning, options, precision_of(precision_));
+    options.kfac = optimiser_.kfac();
+    const nn::ElementType type = precision_of(precision_);
+    const nn::LargestMemory most = memory_of_training(network, layers, place.planning, options, type);
+    const Index factors = memory_of_kfac(network, splits, layers, place.planning, options, type);
     if (has_host_limit && static_cast<double>(most.host) > place.host_memory_bytes)
       throw InvalidArgument(
           "aloni train", "--offload: host memory of a rank", bytes_text(most.host),
           "at most " + bytes_text(static_cast<Index>(place.host_memory_bytes)) +
               ", its share of the node. Fewer layers by patterns, --recompute, more ranks, or fewer " +
               "samples need less");
-    if (!has_limit || static_cast<double>(most.peak) <= place.memory_bytes) return;
+    if (!has_limit || static_cast<double>(most.peak + factors) <= place.memory_bytes) return;
+    if (static_cast<double>(most.peak) <= place.memory_bytes)
+      throw InvalidArgument("aloni train", "--optimiser kfac: memory of a rank", bytes_text(most.peak + factors),
+                            "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
+                                ", its share of the memory. Factors of layers and their inverses take " +
+                                bytes_text(factors) + "; another --optimiser has none");
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
                           "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
                               ", its share of the memory. --recompute auto" +

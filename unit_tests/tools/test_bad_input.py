@@ -242,6 +242,11 @@ class BadInput(unittest.TestCase):
                      "train", "--data", "synthetic", "--steps", "1", "--model", "mesh2k", "--batch", "4096",
                      "--strategy", "h2", ranks=(2,))
 
+    def test_refuses_factors_that_need_more_memory_than_the_machine_has(self):
+        self.refused(USAGE, ["--optimiser kfac: memory of a rank", "GiB: expected at most ", "Factors of layers"],
+                     "train", "--data", "synthetic", "--steps", "1", "--model", "lenet5", "--classes", "200000",
+                     "--optimiser", "kfac", "--batch", "2", ranks=(1,))
+
     def test_refuses_a_strategy_with_an_unknown_layer(self):
         strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")
         self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy, ranks=RANKS)
