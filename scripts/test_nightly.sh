@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
 scripts/setup.sh || exit 1
 export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
-export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000 ALONI_FACTORISATIONS=1000
+export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000 ALONI_FACTORISATIONS=1000 ALONI_STEPS=100
 echo "nightly: seed $ALONI_FUZZ_SEED"
 (($#)) || set -- host host-debug host-tsan demo cuda fuzz mutations
 
