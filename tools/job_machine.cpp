@@ -63,7 +63,7 @@ Index memory_of_kfac(const nn::NetworkDescription& network, const std::vector<nn
   Index most = 0;
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const nn::StepPlan plan = nn::plan_step(network, layers, few.ranks[k], nn::StepKind::training, planning, step);
-    for (const int rank : few.members[k]) most = std::max(most, cost_of_kfac(plan, kfac, rank, planning).memory);
+    most = std::max(most, largest_cost_of_kfac(plan, few.members[k], kfac, planning).memory);
   }
   return most;
 }

@@ -87,19 +87,6 @@ nn::SegmentCounts segments_of(const nn::StepPlan& plan, const MachineDescription
                             actions);
 }
 
-/// The largest costs of K-FAC on the ranks that have this plan: on the owners of layers, and on one other rank.
-nn::KfacCost kfac_cost_of(const nn::StepPlan& plan, const std::vector<int>& members, const nn::KfacPlan& kfac,
-                          const MachineDescription& machine) {
-  nn::KfacCost most;
-  bool has_other = false;
-  for (const int rank : members) {
-    const bool owns = std::ranges::find(kfac.layers, rank, &nn::KfacLayer::owner) != kfac.layers.end();
-    if (!owns && std::exchange(has_other, true)) continue;
-    most = largest_cost(most, cost_of_kfac(plan, kfac, rank, machine));
-  }
-  return most;
-}
-
 }  // namespace
 
 PlanSummary summarise(const PlanRequest& request) {
@@ -159,7 +146,8 @@ PlanSummary summarise(const PlanRequest& request) {
       summary.messages = std::max(summary.messages, local.messages_sent + sums.all.messages_sent);
       summary.gradient_bytes = std::max(summary.gradient_bytes, sums.gradients.bytes_sent);
     }
-    if (summary.kfac) summary.kfac = largest_cost(*summary.kfac, kfac_cost_of(plan, few.members[k], kfac, machine));
+    if (summary.kfac)
+      summary.kfac = largest_cost(*summary.kfac, largest_cost_of_kfac(plan, few.members[k], kfac, machine));
     most.add(plan, machine);
     for (nn::ExplainedChoice& c : explain_convolutions(network, plan, machine))
       if (known.insert(c.convolution).second) summary.convolutions.push_back(std::move(c));

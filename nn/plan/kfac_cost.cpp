@@ -97,6 +97,18 @@ KfacCost cost_of_kfac(const StepPlan& plan, const KfacPlan& kfac, int rank, cons
   return cost;
 }
 
+KfacCost largest_cost_of_kfac(const StepPlan& plan, const std::vector<int>& members, const KfacPlan& kfac,
+                              const MachineDescription& machine) {
+  KfacCost most;
+  bool has_other = false;
+  for (const int rank : members) {
+    const bool owns = std::ranges::find(kfac.layers, rank, &KfacLayer::owner) != kfac.layers.end();
+    if (!owns && std::exchange(has_other, true)) continue;
+    most = largest_cost(most, cost_of_kfac(plan, kfac, rank, machine));
+  }
+  return most;
+}
+
 KfacCost largest_cost(const KfacCost& a, const KfacCost& b) {
   const auto larger = [](const NodeCost& x, const NodeCost& y) {
     return NodeCost{.flops = std::max(x.flops, y.flops),

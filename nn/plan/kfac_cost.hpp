@@ -16,6 +16,8 @@
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <vector>
+
 namespace aloni::nn {
 
 /// Elements of the memory for patches of FactorSums, or one patch if that is longer. Rows of patches beyond it are
@@ -41,6 +43,11 @@ struct KfacCost {
 /// @pre `kfac` is of the same network, splits and number of ranks; the plan has a backward pass; `machine` describes
 /// all ranks; 0 ≤ rank < plan.ranks. Throws InvalidArgument for a rank out of range and for a plan of inference.
 KfacCost cost_of_kfac(const StepPlan& plan, const KfacPlan& kfac, int rank, const MachineDescription& machine = {});
+
+/// The largest costs on `members`, the ranks that have this plan (Representatives::members): on the owners of layers,
+/// and on one other rank. @pre, and throws, as cost_of_kfac()
+KfacCost largest_cost_of_kfac(const StepPlan& plan, const std::vector<int>& members, const KfacPlan& kfac,
+                              const MachineDescription& machine = {});
 
 /// Each member the larger one of both, for the rank with the largest number.
 KfacCost largest_cost(const KfacCost& a, const KfacCost& b);
