@@ -6,12 +6,15 @@
 //   limit/LAYER/forward|backward_data|backward_filter/cudnn
 //                   the fastest plan of cuDNN, called directly; CUDA builds with cuDNN, where there are layers of
 //                   ResNet-50 and of a mesh network too
+//   training/STEP/forward|backward_data|backward_filter
+//                   all convolutions that two ranks compute in one phase of a training step, one after another
 //   gemm/LAYER      product of square matrices with the flops of one pass of the layer: the speed the cores can reach
 //
 // Each rank runs the whole layer on its own data, all ranks at once; flops are those of all ranks. Before the clock
 // starts, random elements of each result are compared with the definition of convolution. The data are small integers,
 // so the results must agree to the bit.
 #include "conv/local_run.hpp"
+#include "conv/step_convolutions.hpp"
 #include "support/benchmark.hpp"
 
 #ifdef ALONI_BENCH_CUDNN
@@ -136,6 +139,13 @@ void add_limit(const comm::Communicator&, const LocalLayer&, ConvolutionPass) {}
 std::vector<LocalLayer> device_layers() { return {}; }
 #endif
 
+void add_training(const comm::Communicator& world, const TrainingStep& step, ConvolutionPass phase) {
+  add_timed(world, "training/" + step.name + "/" + std::string(name(phase)), [&world, step, phase]() -> Case {
+    const auto state = std::make_shared<StepConvolutions>(world, step, phase);
+    return {.run = [state] { state->run(); }, .flops = world.all_reduce(state->flops(), comm::Reduction::sum)};
+  });
+}
+
 void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
   const auto side = static_cast<Index>(std::cbrt(flops(layer.problem) / 2) / 8 + 1) * 8;
   const double all_flops =
@@ -186,6 +196,10 @@ void register_benchmarks(const comm::Communicator& world) {
       add_limit(world, layer, pass);
     }
   }
+  if (world.size() != 2) return;
+  for (const TrainingStep& step : training_steps())
+    for (auto phase : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})
+      add_training(world, step, phase);
 }
 
 }  // namespace aloni::bench

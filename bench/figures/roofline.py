@@ -1,5 +1,9 @@
 """The section `roofline` of bench/report.py: training steps beside the time that their work needs at the limits of the
-machine (Williams, Waterman and Patterson 2009, with one limit for each kind of work)."""
+machine (Williams, Waterman and Patterson 2009, with one limit for each kind of work).
+
+The limit of convolutions is the rate at which this library computes them alone: all convolutions of the step, phase by
+phase, one after another. So the table shows the time that is lost between the kernels. All else has the bandwidth of
+memory as its limit."""
 import json
 import pathlib
 import statistics
@@ -8,27 +12,33 @@ from typing import NamedTuple
 
 from figures.run import BIN, median, pass_text, run_text
 
-LAYERS = "^local_conv/(image64-c64-f64|image256-c64-f64|image32-c128-f128)/[a-z_]+/(onednn|direct)"
+STEPS = "^training/"
 RANKS = 2
 LEAST_STEPS = 3
+PHASES = ("forward", "backward_data", "backward_filter")
 PARTS = ("convolutions", "other kernels", "communication")
 
 
 class Limits(NamedTuple):
     """Of one rank, while the other one computes too."""
-    flops: dict  # per second, by pass
+    flops: dict  # per second, by phase
     bandwidth: float  # bytes per second
 
 
+def step_name(case):
+    """As bench/conv/step_convolutions.cpp has it."""
+    return f"{case.model}-{case.input}-b{case.batch}-{case.splits[0]}"
+
+
 def rates(run):
-    """{pass: flops per second of one rank}: the fastest convolution of all layers and backends."""
-    values = run.suite("bench_local_conv", LAYERS, min_time=0.3, fastest=True)
+    """{"rate/STEP/PHASE": flops per second of one rank}."""
+    values = run.suite("bench_local_conv", STEPS, min_time=0.5, fastest=True)
     found = {}
     for name, work in values.items():
         case, _, counter = name.partition(":")
         if counter == "work":
-            key = f"rate/{case.split('/')[2]}"
-            found[key] = max(found.get(key, 0), work / values[case] / RANKS)
+            _, step, phase = case.split("/")[:3]
+            found[f"rate/{step}/{phase}"] = work / values[case] / RANKS
     return found
 
 
@@ -61,8 +71,8 @@ def least_seconds(args, limits):
     if args["work"] == "filter_gradient":
         return max(seconds, args["flops"] / limits.flops["backward_filter"])
     if args["work"] == "convolution":
-        of_pass = "forward" if args["phase"] == "forward" else "backward_data"
-        return max(seconds, args["flops"] / limits.flops[of_pass])
+        of_phase = "forward" if args["phase"] == "forward" else "backward_data"
+        return max(seconds, args["flops"] / limits.flops[of_phase])
     return seconds
 
 
@@ -88,11 +98,11 @@ def seconds_of_trace(trace, limits):
 
 def measure(run, networks):
     """Enters the bars. `networks`: {name: NetworkCase}."""
-    limits = run.in_turns(lambda: rates(run), lambda: bandwidth(run))
-    passes = {name.removeprefix("rate/"): median(limits, name) for name in limits if name.startswith("rate/")}
-    if "bandwidth" not in limits or len(passes) < 3:
+    measured = run.in_turns(lambda: rates(run), lambda: bandwidth(run))
+    if "bandwidth" not in measured:
         return
-    limits = Limits(passes, median(limits, "bandwidth"))
+    limits = {name: Limits({phase: median(measured, f"rate/{step_name(case)}/{phase}") for phase in PHASES},
+                           median(measured, "bandwidth")) for name, case in networks.items()}
 
     def step(name, case):
         with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +110,7 @@ def measure(run, networks):
             count = max(LEAST_STEPS, case.steps // 2)
             run.train("--input", case.input, "--batch", case.batch, "--steps", 5 + count, "--strategy", case.splits[0],
                       "--trace", path, "--trace-steps", count, model=case.model, data="synthetic", pinned=True)
-            found = seconds_of_trace(json.loads(path.read_text(encoding="utf-8")), limits)
+            found = seconds_of_trace(json.loads(path.read_text(encoding="utf-8")), limits[name])
         return {f"{name}/{key}": value for key, value in found.items()}
 
     values = run.in_turns(*(lambda name=name, case=case: step(name, case) for name, case in networks.items()))
@@ -117,7 +127,7 @@ def measure(run, networks):
         for part, (seconds, least) in of.items():
             run.bar(f"{name}/{part}", f"{name}: {part}", seconds, least or None, "limits" if least else "",
                     command=command)
-    for of_pass, rate in limits.flops.items():
-        text = pass_text(of_pass)
-        run.bar(text, f"rate of convolutions, {text}", rate / 1e9, unit="GFLOP/s",
-                command=run_text("bench_local_conv", LAYERS))
+        for phase, rate in limits[name].flops.items():
+            text = pass_text(phase)
+            run.bar(f"{name}/{text}", f"{name}: convolutions alone, {text}", rate / 1e9, unit="GFLOP/s",
+                    command=run_text("bench_local_conv", f"^training/{step_name(case)}/{phase}"))

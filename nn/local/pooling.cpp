@@ -60,6 +60,7 @@ template <class T, class Exec>
 struct MaxForwardRow {
   Gather<MaxForward<PoolWindows, T, Exec>> all;
   const PoolKernels<T>* kernels;
+  Interval inner;  ///< the windows of a row that lie inside it
 
   void operator()(const Index r) const {
     const auto& [windows, x, y, argmax, wants_argmax] = all.kernel;
@@ -70,12 +71,11 @@ struct MaxForwardRow {
     const Index depth = length(d), height = length(h);
     // Pixels whose windows lie inside the row share one list of taps. Pixels at the edges are computed one by one.
     constexpr Index most_taps = 64;  // larger windows are rare
-    Interval inner = outputs_within(p, 2, p.offset[2], p.window[2]);
     const Index num_taps = depth * height * p.window[2];
-    if (inner.empty() || num_taps == 0 || num_taps > most_taps) inner = {0, 0};
-    for (Index ow = 0; ow < inner.lo; ++ow) all.pixel(d, h, n, od, oh, ow);
-    for (Index ow = inner.hi; ow < p.output[2]; ++ow) all.pixel(d, h, n, od, oh, ow);
-    if (inner.empty()) return;
+    const Interval vectors = num_taps == 0 || num_taps > most_taps ? Interval{0, 0} : inner;
+    for (Index ow = 0; ow < vectors.lo; ++ow) all.pixel(d, h, n, od, oh, ow);
+    for (Index ow = vectors.hi; ow < p.output[2]; ++ow) all.pixel(d, h, n, od, oh, ow);
+    if (vectors.empty()) return;
     PoolTap taps[most_taps];
     Index count = 0;
     for (Index id = d.lo; id < d.hi; ++id)
@@ -86,29 +86,29 @@ struct MaxForwardRow {
           taps[count++] = {(id - d.lo) * stride_of(x, 1) + (ih - h.lo) * stride_of(x, 2) + kw * stride_of(x, 3),
                            static_cast<std::int32_t>(position)};
         }
-    T* const to = &y(n, od, oh, inner.lo, 0);
+    T* const to = &y(n, od, oh, vectors.lo, 0);
     const Index y_pixel = stride_of(y, 3);
-    kernels->max_forward({.x = &x(n, d.lo, h.lo, inner.lo * p.stride[2] + p.offset[2], 0),
+    kernels->max_forward({.x = &x(n, d.lo, h.lo, vectors.lo * p.stride[2] + p.offset[2], 0),
                           .x_end = &x(n, d.hi - 1, h.hi - 1, p.input[2] - 1, 0) + p.channels,
                           .x_pixel = p.stride[2] * stride_of(x, 3),
                           .taps = taps,
                           .num_taps = count,
                           .y = to,
-                          .y_end = to + (length(inner) - 1) * y_pixel + p.channels,
+                          .y_end = to + (length(vectors) - 1) * y_pixel + p.channels,
                           .y_pixel = y_pixel,
-                          .argmax = wants_argmax ? &argmax(n, od, oh, inner.lo, 0) : nullptr,
+                          .argmax = wants_argmax ? &argmax(n, od, oh, vectors.lo, 0) : nullptr,
                           .argmax_pixel = wants_argmax ? stride_of(argmax, 3) : 0,
-                          .pixels = length(inner),
+                          .pixels = length(vectors),
                           .channels = p.channels});
   }
 };
 
-/// Gradients of one row of inputs by the vector kernels of a host: each row of windows that contains it, and each
-/// column of the window, adds its part. @pre contiguous channels
+/// Gradients of one row of inputs by the vector kernels of a host. @pre contiguous channels
 template <class T, class Exec>
 struct MaxBackwardRow {
   Gather<MaxBackward<PoolWindows, T, Exec>> all;
   const PoolKernels<T>* kernels;
+  Interval inner;  ///< the windows of a row that lie inside it
 
   void operator()(const Index r) const {
     const auto& [windows, dy, argmax, dx] = all.kernel;
@@ -116,38 +116,80 @@ struct MaxBackwardRow {
     Index n, id, ih;
     all.rows.row(r, n, id, ih);
     const Interval d = windows.outputs(0, id), h = windows.outputs(1, ih);
+    if (p.window[2] == p.stride[2] && length(d) * length(h) == 1)
+      set_row(n, id, ih, d.lo, h.lo);
+    else
+      add_rows(n, id, ih, d, h);
+  }
+
+  void fill(T* row, Index begin, Index end) const {
+    const auto& dx = all.kernel.dx;
+    const Index channels = all.kernel.windows.p.channels, pixel = stride_of(dx, 3);
+    if (pixel == channels)
+      std::fill(row + begin * pixel, row + std::max(begin, end) * pixel, T(0));
+    else
+      for (Index w = begin; w < end; ++w) std::fill(row + w * pixel, row + w * pixel + channels, T(0));
+  }
+
+  /// For the columns [column, column + columns) of the windows [windows.lo, windows.hi) of a row.
+  MaxBackwardArguments<T> arguments(Index n, Index id, Index ih, Index od, Index oh, const Interval& pixels,
+                                    Index column, Index columns) const {
+    const auto& [windows, dy, argmax, dx] = all.kernel;
+    const PoolingProblem& p = windows.p;
     const Index dx_pixel = stride_of(dx, 3), dy_pixel = stride_of(dy, 3), argmax_pixel = stride_of(argmax, 3);
+    const T* const from = &dy(n, od, oh, 0, 0);
+    const std::int32_t* const positions = &argmax(n, od, oh, 0, 0);
     T* const to = &dx(n, id, ih, 0, 0);
-    T* const to_end = to + (p.input[2] - 1) * dx_pixel + p.channels;
-    if (dx_pixel == p.channels) {
-      std::fill(to, to_end, T(0));
-    } else {
-      for (Index iw = 0; iw < p.input[2]; ++iw) std::fill(to + iw * dx_pixel, to + iw * dx_pixel + p.channels, T(0));
+    const Index row = windows.position(0, od, id) * p.window[1] + windows.position(1, oh, ih);
+    return {.dy = from + pixels.lo * dy_pixel,
+            .dy_end = from + (p.output[2] - 1) * dy_pixel + p.channels,
+            .dy_pixel = dy_pixel,
+            .argmax = positions + pixels.lo * argmax_pixel,
+            .argmax_end = positions + (p.output[2] - 1) * argmax_pixel + p.channels,
+            .argmax_pixel = argmax_pixel,
+            .position = static_cast<std::int32_t>(row * p.window[2] + column),
+            .dx = to + (pixels.lo * p.stride[2] + p.offset[2] + column) * dx_pixel,
+            .dx_end = to + (p.input[2] - 1) * dx_pixel + p.channels,
+            .dx_stride = p.stride[2] * dx_pixel,
+            .dx_pixel = dx_pixel,
+            .columns = columns,
+            .dense = dx_pixel == p.channels,
+            .pixels = length(pixels),
+            .channels = p.channels};
+  }
+
+  /// One row of windows contains the row of inputs, and its windows do not overlap.
+  void set_row(Index n, Index id, Index ih, Index od, Index oh) const {
+    const auto& [windows, dy, argmax, dx] = all.kernel;
+    const PoolingProblem& p = windows.p;
+    T* const to = &dx(n, id, ih, 0, 0);
+    Interval inputs{0, 0};  // of the windows inside the row
+    if (!inner.empty()) {
+      kernels->max_backward_disjoint(arguments(n, id, ih, od, oh, inner, 0, p.window[2]));
+      inputs = {inner.lo * p.stride[2] + p.offset[2], inner.hi * p.stride[2] + p.offset[2]};
     }
+    fill(to, 0, inputs.lo);
+    fill(to, inputs.hi, p.input[2]);
+    if (length(inner) == p.output[2]) return;
+    // Windows at the edges.
+    for (Index column = 0; column < p.window[2]; ++column) {
+      const Interval outputs = outputs_within(p, 2, column + p.offset[2], 1);
+      for (const Interval& edge :
+           {Interval{outputs.lo, std::min(outputs.hi, inner.lo)}, Interval{std::max(outputs.lo, inner.hi), outputs.hi}})
+        if (!edge.empty()) kernels->max_backward(arguments(n, id, ih, od, oh, edge, column, 1));
+    }
+  }
+
+  /// Each row of windows that contains the row of inputs, and each column of the window, adds its part.
+  void add_rows(Index n, Index id, Index ih, const Interval& d, const Interval& h) const {
+    const PoolingProblem& p = all.kernel.windows.p;
+    fill(&all.kernel.dx(n, id, ih, 0, 0), 0, p.input[2]);
     for (Index od = d.lo; od < d.hi; ++od)
-      for (Index oh = h.lo; oh < h.hi; ++oh) {
-        const Index row = windows.position(0, od, id) * p.window[1] + windows.position(1, oh, ih);
-        const T* const from = &dy(n, od, oh, 0, 0);
-        const std::int32_t* const positions = &argmax(n, od, oh, 0, 0);
-        for (Index kw = 0; kw < p.window[2]; ++kw) {
-          const Index shift = kw + p.offset[2];  // iw = ow * stride + shift
-          const Interval inner = outputs_within(p, 2, shift, 1);
-          if (inner.empty()) continue;
-          kernels->max_backward({.dy = from + inner.lo * dy_pixel,
-                                 .dy_end = from + (p.output[2] - 1) * dy_pixel + p.channels,
-                                 .dy_pixel = dy_pixel,
-                                 .argmax = positions + inner.lo * argmax_pixel,
-                                 .argmax_end = positions + (p.output[2] - 1) * argmax_pixel + p.channels,
-                                 .argmax_pixel = argmax_pixel,
-                                 .position = static_cast<std::int32_t>(row * p.window[2] + kw),
-                                 .dx = to + (inner.lo * p.stride[2] + shift) * dx_pixel,
-                                 .dx_end = to_end,
-                                 .dx_pixel = p.stride[2] * dx_pixel,
-                                 .dense = dx_pixel == p.channels,
-                                 .pixels = length(inner),
-                                 .channels = p.channels});
+      for (Index oh = h.lo; oh < h.hi; ++oh)
+        for (Index column = 0; column < p.window[2]; ++column) {
+          const Interval inner = outputs_within(p, 2, column + p.offset[2], 1);
+          if (!inner.empty()) kernels->max_backward(arguments(n, id, ih, od, oh, inner, column, 1));
         }
-      }
   }
 };
 
@@ -158,7 +200,11 @@ void max_pool(const Exec& exec, const char* label, const View& result, bool cont
   if (rows.elements() == 0) return;
   if constexpr (runs_on_host<Exec> && !is_16_bit(element_type<T>)) {
     if (contiguous) {
-      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), Row<T, Exec>{{rows, kernel}, &pool_kernels<T>()});
+      const PoolingProblem& p = kernel.windows.p;
+      Interval inner = outputs_within(p, 2, p.offset[2], p.window[2]);
+      if (inner.empty()) inner = {0, 0};
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()),
+                           Row<T, Exec>{{rows, kernel}, &pool_kernels<T>(), inner});
       return;
     }
   }

@@ -111,6 +111,30 @@ struct BatchNormGradient {
   }
 };
 
+/// Prefetches the channels of a later pixel, in tensors with gaps between pixels: the processor finds them by itself in
+/// dense ones only.
+class PixelsAhead {
+ public:
+  template <class View>
+  PixelsAhead(const View& x, Index channels) {
+    constexpr Index bytes_ahead = 2048;
+    const Index size = static_cast<Index>(sizeof(typename View::value_type));
+    const Index pixel = static_cast<Index>(x.stride(3));
+    if (x.stride(4) != 1 || pixel <= channels) return;
+    bytes_ = (bytes_ahead / (channels * size) + 1) * pixel * size;
+  }
+  template <class T>
+  void prefetch(const T* pixel, Index count) const {
+    if (bytes_ == 0) return;
+    constexpr Index line = 64;
+    const char* const first = reinterpret_cast<const char*>(pixel) + bytes_;
+    for (Index i = 0; i < count * static_cast<Index>(sizeof(T)); i += line) __builtin_prefetch(first + i);
+  }
+
+ private:
+  Index bytes_ = 0;  ///< ahead; 0: none
+};
+
 /// Computes each element of `result`, which may be one of the others.
 template <class T, class Exec, class Function>
 struct EachNormalised {
@@ -165,6 +189,7 @@ struct EachNormalised {
   }
 
   void run_rows(Index begin, Index end) const {
+    const PixelsAhead x_ahead(x, rows.channels);
     ChannelBlock<Real> block;
     for (Index first = 0; first < rows.channels; first += ChannelBlock<Real>::most) {
       const Index count = std::min(ChannelBlock<Real>::most, rows.channels - first);
@@ -177,6 +202,7 @@ struct EachNormalised {
           const T* const second = Function::reads_other ? &other(n, d, h, w, first) : nullptr;
           const T* const third = Function::adds ? &summand(n, d, h, w, first) : nullptr;
           T* const to = &result(n, d, h, w, first);
+          x_ahead.prefetch(from, count);
           if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_other || other.stride(4) == 1) &&
               (!Function::adds || summand.stride(4) == 1))
             run_pixel(block, count, from, 1, second, 1, third, 1, to, 1);
@@ -281,6 +307,7 @@ struct BatchNormSums {
     double* const second = first + rows.channels;
     for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
     const bool dense = x.stride(4) == 1 && (!gradients || dy.stride(4) == 1);
+    const PixelsAhead x_ahead(x, rows.channels);
     ChannelBlock<Real> block;
     for (Index begin = 0; begin < rows.channels; begin += ChannelBlock<Real>::most) {
       const Index count = std::min(ChannelBlock<Real>::most, rows.channels - begin);
@@ -291,6 +318,7 @@ struct BatchNormSums {
         for (Index w = 0; w < rows.width; ++w) {
           const T* const values = &x(n, d, h, w, begin);
           const T* const slopes = gradients ? &dy(n, d, h, w, begin) : nullptr;
+          x_ahead.prefetch(values, count);
           if (dense)
             add_pixel(block, count, values, 1, slopes, 1, first + begin, second + begin);
           else

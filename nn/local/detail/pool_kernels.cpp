@@ -13,33 +13,65 @@ namespace {
 template <class T>
 using IntegerOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
-template <class T>
-[[gnu::always_inline]] inline void max_forward_single(const MaxForwardArguments<T>& a, const T* x, T* y,
-                                                      std::int32_t* argmax) {
-  T maximum = x[a.taps[0].x];
-  std::int32_t where = a.taps[0].position;
-  for (Index t = 1; t < a.num_taps; ++t) {
-    const T v = x[a.taps[t].x];
-    const bool better = v > maximum || (v != v && maximum == maximum);
-    maximum = better ? v : maximum;
-    where = better ? a.taps[t].position : where;
-  }
-  *y = maximum;
-  if (argmax != nullptr) *argmax = where;
-}
-
-/// Number of pixels, from the first one, that have `reach` elements before the end of their row.
-[[gnu::always_inline]] inline Index readable_pixels(Index elements, Index pixel, Index reach) {
-  return elements < reach ? 0 : pixel <= 0 ? 1 : (elements - reach) / pixel + 1;
+/// Number of pixels, of the first `pixels`, that have `reach` elements before the end of their row. Without a division:
+/// rows are short, and nearly all of their pixels have them.
+[[gnu::always_inline]] inline Index readable_pixels(Index pixels, Index elements, Index pixel, Index reach) {
+  while (pixels > 0 && (pixels - 1) * pixel + reach > elements) --pixels;
+  return pixels;
 }
 
 [[gnu::always_inline]] inline Index smaller(Index a, Index b) { return a < b ? a : b; }
 
-template <class T, int lanes>
-[[gnu::always_inline]] inline void max_forward(const MaxForwardArguments<T>& a) {
+/// The first `count` elements; the other lanes are 0.
+template <class V, class T>
+[[gnu::always_inline]] inline V first_lanes(const T* from, Index count) {
+  T values[sizeof(V) / sizeof(T)] = {};
+  for (Index i = 0; i < count; ++i) values[i] = from[i];
+  return *reinterpret_cast<const V*>(values);
+}
+
+/// `taps`: the number of them if the compiler is to unroll their loop, otherwise 0. `vectors`: pixels that may read and
+/// write whole vectors; the others take `inside` lanes.
+template <class T, int lanes, int taps>
+[[gnu::always_inline]] inline void max_forward_channels(const MaxForwardArguments<T>& a, Index c, Index vectors,
+                                                        Index inside) {
   using V = Vector<T, lanes>;
   using I = Vector<IntegerOf<T>, lanes>;
   using Narrow = Vector<std::int32_t, lanes>;
+  const Index num_taps = taps > 0 ? taps : a.num_taps;
+  const auto find = [&](const auto& read, V& maximum, I& where) __attribute__((always_inline)) {
+    maximum = read(a.taps[0].x);
+    where = I{} + a.taps[0].position;
+#pragma GCC unroll 4
+    for (Index t = 1; t < num_taps; ++t) {
+      const V v = read(a.taps[t].x);
+      const I better = ~(v <= maximum) & (maximum == maximum);  // a NaN is the maximum, the first one of them
+      maximum = better ? v : maximum;
+      where = better ? I{} + a.taps[t].position : where;
+    }
+  };
+  V maximum;
+  I where;
+  for (Index p = 0; p < vectors; ++p) {
+    const T* const x = a.x + p * a.x_pixel + c;
+    find(
+        [&](Index i) __attribute__((always_inline)) { return *reinterpret_cast<const V*>(x + i); }, maximum, where);
+    *reinterpret_cast<V*>(a.y + p * a.y_pixel + c) = maximum;
+    if (a.argmax != nullptr)
+      *reinterpret_cast<Narrow*>(a.argmax + p * a.argmax_pixel + c) = __builtin_convertvector(where, Narrow);
+  }
+  for (Index p = vectors; p < a.pixels; ++p) {
+    const T* const x = a.x + p * a.x_pixel + c;
+    find(
+        [&](Index i) __attribute__((always_inline)) { return first_lanes<V>(x + i, inside); }, maximum, where);
+    for (Index i = 0; i < inside; ++i) a.y[p * a.y_pixel + c + i] = maximum[i];
+    if (a.argmax != nullptr)
+      for (Index i = 0; i < inside; ++i) a.argmax[p * a.argmax_pixel + c + i] = static_cast<std::int32_t>(where[i]);
+  }
+}
+
+template <class T, int lanes>
+[[gnu::always_inline]] inline void max_forward(const MaxForwardArguments<T>& a) {
   Index reach = 0;  // of the furthest tap
   for (Index t = 0; t < a.num_taps; ++t) reach = a.taps[t].x > reach ? a.taps[t].x : reach;
   // The last, partly filled vector of each pixel comes first: later vectors overwrite the lanes that it writes into the
@@ -48,32 +80,28 @@ template <class T, int lanes>
   for (Index c = (a.channels - 1) / lanes * lanes; c >= 0; c -= lanes) {
     Index vectors = a.pixels;
     if (c + lanes > a.channels) {
-      vectors = gaps ? 0
-                     : smaller(a.pixels, smaller(readable_pixels(a.y_end - a.y, a.y_pixel, c + lanes),
-                                                 readable_pixels(a.x_end - a.x, a.x_pixel, reach + c + lanes)));
+      vectors = readable_pixels(gaps ? 0 : a.pixels, a.y_end - a.y, a.y_pixel, c + lanes);
+      vectors = readable_pixels(vectors, a.x_end - a.x, a.x_pixel, reach + c + lanes);
     }
-    for (Index p = 0; p < vectors; ++p) {
-      const T* const x = a.x + p * a.x_pixel + c;
-      V maximum = *reinterpret_cast<const V*>(x + a.taps[0].x);
-      I where = I{} + a.taps[0].position;
-      for (Index t = 1; t < a.num_taps; ++t) {
-        const V v = *reinterpret_cast<const V*>(x + a.taps[t].x);
-        const I better = (v > maximum) | ((v != v) & (maximum == maximum));
-        maximum = better ? v : maximum;
-        where = better ? I{} + a.taps[t].position : where;
-      }
-      *reinterpret_cast<V*>(a.y + p * a.y_pixel + c) = maximum;
-      if (a.argmax != nullptr) {
-        *reinterpret_cast<Narrow*>(a.argmax + p * a.argmax_pixel + c) = __builtin_convertvector(where, Narrow);
-      }
-    }
-    for (Index p = vectors; p < a.pixels; ++p)
-      for (Index i = c; i < smaller(c + lanes, a.channels); ++i)
-        max_forward_single(a, a.x + p * a.x_pixel + i, a.y + p * a.y_pixel + i,
-                           a.argmax == nullptr ? nullptr : a.argmax + p * a.argmax_pixel + i);
+    const Index inside = smaller(lanes, a.channels - c);
+    if (a.num_taps == 4)
+      max_forward_channels<T, lanes, 4>(a, c, vectors, inside);
+    else
+      max_forward_channels<T, lanes, 0>(a, c, vectors, inside);
   }
 }
 
+/// The pixels of max_backward and max_backward_disjoint that may read and write a whole vector from channel c on.
+/// `reach`: of the gradient of a window, behind its first pixel.
+template <class T, int lanes>
+[[gnu::always_inline]] inline Index vectors_backward(const MaxBackwardArguments<T>& a, Index c, Index reach) {
+  if (c + lanes <= a.channels) return a.pixels;
+  Index vectors = readable_pixels(a.dense ? a.pixels : 0, a.dx_end - a.dx, a.dx_stride, reach + c + lanes);
+  vectors = readable_pixels(vectors, a.dy_end - a.dy, a.dy_pixel, c + lanes);
+  return readable_pixels(vectors, a.argmax_end - a.argmax, a.argmax_pixel, c + lanes);
+}
+
+/// Of windows that may overlap: adds to the gradient.
 template <class T, int lanes>
 [[gnu::always_inline]] inline void max_backward(const MaxBackwardArguments<T>& a) {
   using V = Vector<T, lanes>;
@@ -83,24 +111,48 @@ template <class T, int lanes>
   for (int i = 0; i < lanes; ++i) lane[i] = i;
   const I position = I{} + a.position;
   for (Index c = 0; c < a.channels; c += lanes) {
-    Index vectors = a.pixels;
-    if (c + lanes > a.channels) {
-      vectors = !a.dense ? 0
-                         : smaller(smaller(a.pixels, readable_pixels(a.dx_end - a.dx, a.dx_pixel, c + lanes)),
-                                   smaller(readable_pixels(a.dy_end - a.dy, a.dy_pixel, c + lanes),
-                                           readable_pixels(a.argmax_end - a.argmax, a.argmax_pixel, c + lanes)));
-    }
+    const Index vectors = vectors_backward<T, lanes>(a, c, 0), inside = smaller(lanes, a.channels - c);
     // Lanes beyond the channels add zero to the next pixel.
-    const I inside = lane < I{} + static_cast<IntegerOf<T>>(smaller(lanes, a.channels - c));
+    const I is_inside = lane < I{} + static_cast<IntegerOf<T>>(inside);
     for (Index p = 0; p < vectors; ++p) {
       const I here = __builtin_convertvector(*reinterpret_cast<const Narrow*>(a.argmax + p * a.argmax_pixel + c), I);
       const V dy = *reinterpret_cast<const V*>(a.dy + p * a.dy_pixel + c);
-      *reinterpret_cast<V*>(a.dx + p * a.dx_pixel + c) += ((here == position) & inside) ? dy : V{};
+      *reinterpret_cast<V*>(a.dx + p * a.dx_stride + c) += ((here == position) & is_inside) ? dy : V{};
     }
     for (Index p = vectors; p < a.pixels; ++p)
-      for (Index i = c; i < smaller(c + lanes, a.channels); ++i) {
-        a.dx[p * a.dx_pixel + i] += a.argmax[p * a.argmax_pixel + i] == a.position ? a.dy[p * a.dy_pixel + i] : T(0);
+      for (Index i = c; i < c + inside; ++i) {
+        a.dx[p * a.dx_stride + i] += a.argmax[p * a.argmax_pixel + i] == a.position ? a.dy[p * a.dy_pixel + i] : T(0);
       }
+  }
+}
+
+/// Of `columns` ≥ 1 neighbouring columns of windows that do not overlap: sets the gradient.
+template <class T, int lanes>
+[[gnu::always_inline]] inline void max_backward_disjoint(const MaxBackwardArguments<T>& a) {
+  using V = Vector<T, lanes>;
+  using I = Vector<IntegerOf<T>, lanes>;
+  using Narrow = Vector<std::int32_t, lanes>;
+  // Partly filled vectors come first, as in the forward pass.
+  for (Index c = (a.channels - 1) / lanes * lanes; c >= 0; c -= lanes) {
+    const Index vectors = vectors_backward<T, lanes>(a, c, (a.columns - 1) * a.dx_pixel);
+    const Index inside = smaller(lanes, a.channels - c);
+    for (Index p = 0; p < a.pixels; ++p) {
+      const bool whole = p < vectors;
+      const auto* const argmax = a.argmax + p * a.argmax_pixel + c;
+      const T* const from = a.dy + p * a.dy_pixel + c;
+      const Narrow narrow = whole ? *reinterpret_cast<const Narrow*>(argmax) : first_lanes<Narrow>(argmax, inside);
+      const I here = __builtin_convertvector(narrow, I);
+      // -0 becomes +0, as in sums.
+      const V dy = V{} + (whole ? *reinterpret_cast<const V*>(from) : first_lanes<V>(from, inside));
+      T* dx = a.dx + p * a.dx_stride + c;
+      for (Index k = 0; k < a.columns; ++k, dx += a.dx_pixel) {
+        const V gradient = here == I{} + static_cast<IntegerOf<T>>(a.position + k) ? dy : V{};
+        if (whole)
+          *reinterpret_cast<V*>(dx) = gradient;
+        else
+          for (Index i = 0; i < inside; ++i) dx[i] = gradient[i];
+      }
+    }
   }
 }
 
@@ -113,7 +165,11 @@ void max_backward_baseline(const MaxBackwardArguments<T>& a) {
   max_backward<T, 16 / sizeof(T)>(a);
 }
 template <class T>
-constexpr PoolKernels<T> baseline{max_forward_baseline<T>, max_backward_baseline<T>};
+void max_backward_disjoint_baseline(const MaxBackwardArguments<T>& a) {
+  max_backward_disjoint<T, 16 / sizeof(T)>(a);
+}
+template <class T>
+constexpr PoolKernels<T> baseline{max_forward_baseline<T>, max_backward_baseline<T>, max_backward_disjoint_baseline<T>};
 
 #if defined(__x86_64__)
 template <class T>
@@ -125,7 +181,11 @@ __attribute__((target("avx2"))) void max_backward_avx2(const MaxBackwardArgument
   max_backward<T, 32 / sizeof(T)>(a);
 }
 template <class T>
-constexpr PoolKernels<T> avx2{max_forward_avx2<T>, max_backward_avx2<T>};
+__attribute__((target("avx2"))) void max_backward_disjoint_avx2(const MaxBackwardArguments<T>& a) {
+  max_backward_disjoint<T, 32 / sizeof(T)>(a);
+}
+template <class T>
+constexpr PoolKernels<T> avx2{max_forward_avx2<T>, max_backward_avx2<T>, max_backward_disjoint_avx2<T>};
 #endif
 
 }  // namespace

@@ -31,7 +31,9 @@ struct MaxForwardArguments {
   Index pixels, channels;
 };
 
-/// dx[p * dx_pixel + c] += argmax[p * argmax_pixel + c] == position ? dy[p * dy_pixel + c] : 0
+/// max_backward: dx[p * dx_stride + c] += argmax[p * argmax_pixel + c] == position ? dy[p * dy_pixel + c] : 0.
+/// max_backward_disjoint: dx[p * dx_stride + k * dx_pixel + c] = argmax[p * argmax_pixel + c] == position + k ? … : 0,
+/// for k in [0, columns). @pre each element of dx belongs to one p and k
 template <class T>
 struct MaxBackwardArguments {
   const T *dy, *dy_end;
@@ -40,8 +42,10 @@ struct MaxBackwardArguments {
   Index argmax_pixel;
   std::int32_t position;
   T *dx, *dx_end;
-  Index dx_pixel;
-  bool dense;  ///< dx's row has no gaps between its pixels
+  Index dx_stride;  ///< between windows
+  Index dx_pixel;   ///< between pixels
+  Index columns;    ///< of the window; max_backward has one
+  bool dense;       ///< dx's row has no gaps between its pixels
   Index pixels, channels;
 };
 
@@ -49,6 +53,7 @@ template <class T>
 struct PoolKernels {
   void (*max_forward)(const MaxForwardArguments<T>&);
   void (*max_backward)(const MaxBackwardArguments<T>&);
+  void (*max_backward_disjoint)(const MaxBackwardArguments<T>&);
 };
 
 /// The best functions that this processor can run.
