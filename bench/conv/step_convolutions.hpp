@@ -23,8 +23,8 @@ struct TrainingStep {
 /// The steps whose times docs/performance.md compares with their limits.
 std::vector<TrainingStep> training_steps();
 
-/// The convolutions that this rank computes in one phase of the step, one after another. Each has dense data of its own,
-/// so no data is in the caches because of the layer before. None is divided into interior and border.
+/// The convolutions that this rank computes in one phase of the step, one after another. Each has dense data of its
+/// own, so no data is in the caches because of the layer before. None is divided into interior and border.
 class StepConvolutions {
  public:
   /// `phase`: forward pass, gradients of inputs or gradients of filters.
