@@ -44,6 +44,7 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"convolutions", "convolutions with measured implementations", static_cast<Index>(m.convolutions.size()), ""},
       {"library_bytes", "code and tables that the first step touches", m.library_bytes, "bytes"},
       {"kernel_bytes", "code of a convolution kernel", m.kernel_bytes, "bytes"},
+      {"product_bytes", "code of matrix products", m.product_bytes, "bytes"},
       {"node_bytes", "node of a plan", m.node_bytes, "bytes"},
       {"page_bytes", "page", m.page_bytes, "bytes"},
       {"flops_per_copied_byte", "kernels per byte copied to the host", m.work_per_copied_byte.flops, "flops"},

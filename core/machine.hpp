@@ -90,6 +90,9 @@ struct MachineDescription {
   Index library_bytes = 6 << 20;
   /// Compiled code and descriptions of one kernel of a convolution: one problem and one pass. In bytes.
   Index kernel_bytes = 96 * 1024;
+  /// Code that oneDNN compiles for matrix products, once for all convolutions whose gradients of filters are products
+  /// (nn/local/convolution_choice.hpp). In bytes.
+  Index product_bytes = 5 << 20;
   /// A node of a plan in the plan, in the steps and in their graphs, in bytes.
   Index node_bytes = 2 * 1024;
   Index page_bytes = 4096;

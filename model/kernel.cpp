@@ -89,6 +89,17 @@ Operand operand_of(const StepPlan& plan, BufferId b, const Box& box) {
   return operand;
 }
 
+/// Elements of the box without a gap between them in the memory of its buffer.
+double run_of(const StepPlan& plan, const nn::PlanRegion& region) {
+  const Box& memory = buffer_of(plan, region.buffer).box;
+  double run = 1;
+  for (std::size_t i = region.box.lo.size(); i-- > 0;) {
+    run *= real(region.box.hi[i] - region.box.lo[i]);
+    if (region.box.lo[i] != memory.lo[i] || region.box.hi[i] != memory.hi[i]) break;
+  }
+  return run;
+}
+
 /// The share of vectors of 16 elements that `n` elements fill.
 double filled(Index n) { return real(n) / (16 * std::ceil(real(n) / 16)); }
 
@@ -174,6 +185,20 @@ struct Maker {
     problem.calls.push_back({kind, type, std::move(features), flops, bytes});
   }
   static double row(const Box& region) { return real(region.extent(views::Dim::channel)); }
+  /// The shortest run of the regions, but for those that are small beside the largest one. With short runs a kernel
+  /// takes its time per run, and not per element.
+  double run() const {
+    double largest = 0, shortest = 0;
+    for (const auto& regions : {node.reads, node.writes})
+      for (const nn::PlanRegion& r : regions) largest = std::max(largest, number_of(r.box));
+    for (const auto& regions : {node.reads, node.writes})
+      for (const nn::PlanRegion& r : regions) {
+        if (r.box.empty() || 4 * number_of(r.box) < largest) continue;
+        const double length = run_of(plan, r);
+        shortest = shortest == 0 ? length : std::min(shortest, length);
+      }
+    return shortest;
+  }
   double flops() const { return nn::cost(plan, node).flops; }
   nn::ElementType type(BufferId b) const {
     return b == nn::no_buffer ? nn::ElementType::float32 : buffer_of(plan, b).type;
@@ -209,22 +234,26 @@ struct Maker {
   }
   void add(const nn::WeightsWork& w) {
     const nn::ConvolutionWeights& weights = plan.convolution_weights[static_cast<std::size_t>(w.weights)];
-    double bytes = 0;
+    double bytes = 0, boxes = 0, run = 0;  // of the parts that are copied
     for (const nn::WeightPart& part : weights.parts) {
       flag("copied", part.copied);
       append_region(problem.key, plan, weights.w, part.box);
-      if (part.copied) bytes += 2 * operand_of(plan, weights.w, part.box).bytes;
+      if (!part.copied) continue;
+      bytes += 2 * operand_of(plan, weights.w, part.box).bytes;
+      boxes += 1;
+      const double length = run_of(plan, {weights.w, part.box});
+      run = run == 0 ? length : std::min(run, length);
     }
-    copy(type(weights.w), bytes, static_cast<double>(weights.parts.size()));
+    if (boxes > 0) copy(type(weights.w), bytes, boxes, run);
   }
   /// Kernels that visit elements once.
-  void copy(nn::ElementType t, double bytes, double boxes) {
-    problem.calls.push_back({KernelKind::copy, t, {boxes, bytes}, 0, bytes});
+  void copy(nn::ElementType t, double bytes, double boxes, double run) {
+    problem.calls.push_back({KernelKind::copy, t, {boxes, run, bytes}, 0, bytes});
   }
   void pointwise(nn::ElementType t, PointwiseGroup group, double elements, double inputs, double row = 1) {
     std::vector<double> features;
     append_category(features, static_cast<int>(group), pointwise_groups);
-    features.insert(features.end(), {elements, inputs, row});
+    features.insert(features.end(), {elements, inputs, row, run()});
     visit(KernelKind::pointwise, t, std::move(features), flops());
   }
   void add(const nn::BiasWork& w) {
@@ -242,6 +271,7 @@ struct Maker {
     append_category(features, function, pooling_functions);
     features.insert(features.end(), {real(samples), real(channels), filled(channels)});
     features.insert(features.end(), rest.begin(), rest.end());
+    features.push_back(run());
     visit(KernelKind::pooling, t, std::move(features), flops());
   }
   void add(const nn::PoolingWork& w) {
@@ -282,10 +312,9 @@ struct Maker {
     const double channels = real(w.region.extent(views::Dim::channel));
     std::vector<double> features{static_cast<double>(w.kind)};
     append_category(features, static_cast<int>(w.stage), normalisation_stages);
-    // A summand and a ReLU share a feature, so that learned models of older machine files stay valid.
-    features.insert(features.end(), {(w.relu || w.sum_relu ? 1.0 : 0.0) + (w.summand != nn::no_buffer ? 2.0 : 0.0),
+    features.insert(features.end(), {w.relu || w.sum_relu ? 1.0 : 0.0, w.summand != nn::no_buffer ? 1.0 : 0.0,
                                      w.trains ? 1.0 : 0.0, channels, filled(w.region.extent(views::Dim::channel)),
-                                     number_of(w.region) / std::max(1.0, channels)});
+                                     number_of(w.region) / std::max(1.0, channels), run()});
     visit(KernelKind::normalisation, type(w.x), std::move(features), flops());
   }
   void add(const nn::DenseWork& w) {
@@ -323,7 +352,7 @@ struct Maker {
   void add(const nn::AccumulationWork& w) {
     const nn::NodeCost cost = nn::cost(plan, node);
     copy(w.gradients.empty() ? nn::ElementType::float32 : type(w.gradients.front()),
-         real(cost.bytes_read + cost.bytes_written), 1);
+         real(cost.bytes_read + cost.bytes_written), 1, real(w.elements));
   }
   void add(const nn::OptimiserWork& w) {
     number("optimiser", static_cast<Index>(w.kind));
@@ -335,7 +364,7 @@ struct Maker {
   /// Of a host. On a device the link to host memory decides (step_walk.cpp).
   void add(const nn::OffloadWork& w) {
     flag("back", w.back);
-    copy(type(w.buffer), 2 * real(buffer_of(plan, w.buffer).bytes()), 1);
+    copy(type(w.buffer), 2 * real(buffer_of(plan, w.buffer).bytes()), 1, number_of(buffer_of(plan, w.buffer).box));
   }
   void add(const nn::TransferWork&) {}
   void add(const nn::ReductionWork&) {}
@@ -375,14 +404,14 @@ const std::vector<std::string_view>& feature_names(KernelKind kind) {
        "bytes"},
       {"average", "average_backward", "maximum", "maximum_backward", "global_sums", "global_mean", "global_backward",
        "samples", "channels", "channels_filled", "output_depth", "output_height", "output_width", "window", "stride",
-       "flops", "bytes"},
+       "run", "flops", "bytes"},
       {"backward", "rule", "samples", "channels", "inputs", "outputs", "flops", "bytes"},
-      {"kind", "statistics", "squares", "forward", "gradient_sums", "scale_gradients", "backward", "relu", "trains",
-       "channels", "channels_filled", "elements_per_channel", "flops", "bytes"},
+      {"kind", "statistics", "squares", "forward", "gradient_sums", "scale_gradients", "backward", "relu", "summand",
+       "trains", "channels", "channels_filled", "elements_per_channel", "run", "flops", "bytes"},
       {"bias", "bias_gradient", "rounding", "copy", "add", "forward", "backward", "dropout", "loss", "metrics",
-       "elements", "inputs", "row", "flops", "bytes"},
+       "elements", "inputs", "row", "run", "flops", "bytes"},
       {"optimiser", "elements", "tensors", "flops", "bytes"},
-      {"boxes", "bytes"},
+      {"boxes", "run", "bytes"},
   }};
   return names[static_cast<std::size_t>(kind)];
 }

@@ -299,6 +299,15 @@ void bring_up_to_date(Json& json) {
   const Json version = json[version_name];
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
+  if (const auto learned = json.find("learned"); learned != json.end() && learned->is_array()) {
+    const std::set<Json> other_features{"pooling", "normalisation", "pointwise", "copy"};
+    std::erase_if(learned->get_ref<Json::array_t&>(), [&](const Json& model) {
+      return model.is_object() && model.contains("kind") && other_features.contains(model["kind"]);
+    });
+  }
+  if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
+    planning->emplace("product_bytes", MachineDescription{}.product_bytes);
+  if (version == 7) return;
   // A field that is there already is one of a later version, and stays: it is read as such.
   const auto processor = json.find("processor");
   const bool has_processor = processor != json.end() && processor->is_object();

@@ -42,8 +42,9 @@ class Draws {
   std::uint64_t seed_, stream_, next_ = 0;
 };
 
-/// The share of networks on two ranks whose height or width is split.
-constexpr double split_by_height = 0.25, split_by_width = 0.15;
+constexpr double share_of_volumes = 0.15;
+/// The splits of networks on two ranks, and the share of networks that have them.
+constexpr std::pair<const char*, double> splits[]{{"h2", 0.2}, {"w2", 0.12}, {"c2", 0.1}, {"f2", 0.1}};
 /// Outputs of the first convolution, so that each rank has some behind the pooling, and an interior before it.
 constexpr Index least_split_extent = 8;
 
@@ -55,46 +56,63 @@ struct Drawn {
 Drawn draw(Draws draws) {
   using namespace nn;
   const Index channels = draws.channels(), filters = draws.channels();
-  const Index width = draws.integer(4, 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
+  const bool is_volume = draws.uniform() < share_of_volumes;
+  const int rank = is_volume ? 3 : 2;
+  const Index width = draws.integer(4, is_volume ? 64 : 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
   // Splits cut the height, down to one row of a border.
   const Index height = draws.uniform() < 0.5 ? width : draws.integer(1, width);
+  const Index depth = is_volume ? draws.integer(2, width) : 1;
   const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, 128);
   const Index second_filters = draws.channels(), second_kernel = draws.one_of({1, 3, 3, 3, 5});
   const Index window = draws.one_of({2, 3});
   const bool is_maximum = draws.uniform() < 0.6, joins_pixels = draws.uniform() < 0.5;
   const Index features = draws.integer(8, 2048);
+  const bool concatenates = draws.uniform() < 0.3;
 
   Drawn drawn;
   drawn.sample.strategy = nn::Strategy::uniform({});
   drawn.sample.samples = samples;
   drawn.sample.step.input_gradient = true;
   NetworkDescription& net = drawn.sample.network;
-  net.input = views::make_extents(1, {height, width}, channels);
+  net.spatial_rank = rank;
+  net.input = is_volume ? views::make_extents(1, {depth, height, width}, channels)
+                        : views::make_extents(1, {height, width}, channels);
+  const auto window_of = [&](Index extent) { return square_window(rank, extent, 1, extent / 2); };
   const auto add = [&](const std::string& name, Operation operation, std::vector<std::string> inputs) {
     net.layers.push_back({name, std::move(operation), std::move(inputs)});
   };
-  add("conv", Convolution{.filters = filters, .window = square_window(2, kernel, stride, kernel / 2), .bias = false},
+  add("conv", Convolution{.filters = filters, .window = square_window(rank, kernel, stride, kernel / 2), .bias = false},
       {"input"});
   add("bn", BatchNorm{}, {"conv"});
   add("relu", Relu{}, {"bn"});
-  add("conv2", Convolution{.filters = second_filters, .window = square_window(2, second_kernel, 1, second_kernel / 2)},
-      {"relu"});
+  add("conv2", Convolution{.filters = second_filters, .window = window_of(second_kernel)}, {"relu"});
   add("relu1", Relu{}, {"conv2"});
-  add("point", Convolution{.filters = filters, .window = square_window(2, 1)}, {"relu1"});
-  add("bn2", BatchNorm{}, {"point"});
-  add("sum", Add{}, {"relu", "bn2"});
-  add("relu2", Relu{}, {"sum"});
+  add("point", Convolution{.filters = filters, .window = square_window(rank, 1)}, {"relu1"});
+  if (concatenates) {  // as in a block of DenseNet, whose concatenations share one memory
+    add("both", Concatenate{}, {"relu", "point"});
+    add("bn2", BatchNorm{}, {"both"});
+    add("relu3", Relu{}, {"bn2"});
+    add("conv3", Convolution{.filters = filters, .window = window_of(second_kernel)}, {"relu3"});
+    add("all", Concatenate{}, {"both", "conv3"});
+    add("last", BatchNorm{}, {"all"});
+  } else {
+    add("bn2", BatchNorm{}, {"point"});
+    add("last", Add{}, {"relu", "bn2"});
+  }
+  add("relu2", Relu{}, {"last"});
   const auto halved = [&](Index extent) { return (extent - 1) / stride + 1; };
-  const Index rows = halved(height), columns = halved(width);
-  const Index pooled = std::min(rows, columns) < 2 ? 3 : window;  // a window of 3 has a padding of 1
+  const Index planes = halved(depth), rows = halved(height), columns = halved(width);
+  const Index least = is_volume ? std::min({planes, rows, columns}) : std::min(rows, columns);
+  const Index pooled = least < 2 ? 3 : window;  // a window of 3 has a padding of 1
   add("pool",
       Pooling{.kind = is_maximum ? PoolingKind::max : PoolingKind::average,
-              .window = square_window(2, pooled, 2, pooled - 2)},
+              .window = square_window(rank, pooled, 2, pooled - 2)},
       {"relu2"});
   // A dense layer for all pixels has no more than a hundred million weights.
   const auto pooled_extent = [&](Index extent) { return (extent + 2 * (pooled - 2) - pooled) / 2 + 1; };
-  const Index pixels = pooled_extent(rows) * pooled_extent(columns);
-  const bool flattens = joins_pixels && static_cast<double>(pixels * filters * features) < 2e7;
+  const Index pixels = (is_volume ? pooled_extent(planes) : 1) * pooled_extent(rows) * pooled_extent(columns);
+  const Index last_channels = concatenates ? 3 * filters : filters;
+  const bool flattens = joins_pixels && static_cast<double>(pixels * last_channels * features) < 2e7;
   if (flattens) {
     add("flat", Flatten{}, {"pool"});
   } else {
@@ -102,22 +120,27 @@ Drawn draw(Draws draws) {
     add("flat", Flatten{}, {"mean"});
   }
   add("dense1", Dense{.features = features}, {"flat"});
-  add("relu3", Relu{}, {"dense1"});
-  add("dense2", Dense{.features = draws.one_of({10, 100, 1000})}, {"relu3"});
-  const double split = draws.uniform();
-  const bool by_height = split < split_by_height, by_width = !by_height && split < split_by_height + split_by_width;
-  if ((by_height && rows >= least_split_extent) || (by_width && columns >= least_split_extent)) {
+  add("relu4", Relu{}, {"dense1"});
+  add("dense2", Dense{.features = draws.one_of({10, 100, 1000})}, {"relu4"});
+  double place = draws.uniform();
+  for (const auto& [split, share] : splits) {
+    place -= share;
+    if (place >= 0) continue;
+    const Index extent = split[0] == 'h' ? rows : split[0] == 'w' ? columns : least_split_extent;
+    if (extent < least_split_extent) break;
     drawn.sample.ranks = 2;
     drawn.sample.step.largest_overhead = 1;
-    drawn.sample.strategy = nn::Strategy::uniform(nn::LayerSplit::parse(by_height ? "h2" : "w2"));
+    drawn.sample.strategy = nn::Strategy::uniform(nn::LayerSplit::parse(split));
+    break;
   }
   const auto real = [](Index n) { return static_cast<double>(n); };
-  const double outputs = real(samples) * real(rows) * real(columns);
+  const double outputs = real(samples) * real(planes) * real(rows) * real(columns);
   drawn.flops = 2 * outputs *
-                (real(channels) * real(filters) * std::pow(real(kernel), 2) +
-                 real(filters) * real(second_filters) * (std::pow(real(second_kernel), 2) + 1));
-  drawn.bytes = 4 * std::max(real(samples) * real(channels) * real(height) * real(width),
-                             outputs * real(std::max(filters, second_filters)));
+                (real(channels) * real(filters) * std::pow(real(kernel), rank) +
+                 real(filters) * real(second_filters) * (std::pow(real(second_kernel), rank) + 1) +
+                 (concatenates ? 2 * real(filters) * real(filters) * std::pow(real(second_kernel), rank) : 0));
+  drawn.bytes = 4 * std::max(real(samples) * real(channels) * real(depth) * real(height) * real(width),
+                             outputs * real(std::max(last_channels, second_filters)));
   return drawn;
 }
 

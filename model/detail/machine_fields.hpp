@@ -165,6 +165,7 @@ void visit_planning(M& m, V& v) {
   v("compute_capability", m.compute_capability, Range{0, 999, ""});
   v("library_bytes", m.library_bytes, size);
   v("kernel_bytes", m.kernel_bytes, size);
+  v("product_bytes", m.product_bytes, size);
   v("node_bytes", m.node_bytes, size);
   v("page_bytes", m.page_bytes, size_above_zero);
   v("bucket_bytes", m.bucket_bytes, size_above_zero);

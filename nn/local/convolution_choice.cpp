@@ -201,6 +201,18 @@ bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& c, const Mach
   return true;
 }
 
+bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type) {
+  const detail::PaddedProblem p = detail::padded_problem(problem);
+  if (type != ElementType::float32 || p.groups != 1 || p.reads_nothing()) return false;
+  if (p.samples == 0 || p.channels == 0 || p.filters == 0) return false;
+  const bool one_tap = p.kernel[0] * p.kernel[1] * p.kernel[2] == 1;
+  const bool has_strides = p.stride[0] * p.stride[1] * p.stride[2] > 1;
+  if (one_tap && !has_strides) return true;
+  constexpr Index least_channels = 64, least_row = 64, least_strided_row = 32;
+  return std::min(p.channels, p.filters) >= least_channels &&
+         p.output[2] >= (has_strides ? least_strided_row : least_row);
+}
+
 std::vector<ConvolutionBackend> implementations_to_measure(const ConvolutionCase& convolution,
                                                            const MachineDescription& machine) {
   std::vector<ConvolutionBackend> all;

@@ -60,6 +60,10 @@ std::string explain_choice(const ConvolutionCase& convolution, const MachineDesc
 /// Whether the machine lacks an implementation, or it is not given this problem: oneDNN computes some wrongly.
 bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& convolution, const MachineDescription& machine);
 
+/// Whether oneDNN's implementation computes the gradient of these filters by matrix products, which are faster than its
+/// convolution there (detail/filter_products.hpp). The same on all machines.
+bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type);
+
 /// The implementations that are worth a measurement: all that can run the problem, without `reference` where a vector
 /// kernel can. cuDNN without an engine stands for all its engines.
 std::vector<ConvolutionBackend> implementations_to_measure(const ConvolutionCase& convolution,

@@ -1,7 +1,9 @@
 #include <aloni/nn/compiled_activations.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
+#include <aloni/nn/local/detail/filter_products.hpp>
 #include <aloni/nn/local/detail/onednn_primitives.hpp>
 
 #include <array>
@@ -9,6 +11,7 @@
 
 // Convolution through oneDNN on views. oneDNN needs dense memory. A view is used in place if it, or the part that
 // outputs read, is one block of memory. Other views are packed into a workspace; without them its pages stay untouched.
+// The gradient of filters in float is computed by matrix products where these are faster; they need no dense memory.
 // The direct implementation, or for bfloat16 a convolution in float, computes passes that oneDNN does not support,
 // computes wrong or has only its reference kernel for.
 
@@ -30,6 +33,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
                 const std::shared_ptr<FilterOrders>& orders)
       : LocalConvolution<T, Exec>(problem, passes),
         part_(padded_problem(problem)),
+        multiplies_(passes.backward_filter && multiplies_for_filters(problem, element_type<T>)),
         own_orders_(orders ? nullptr : make_onednn_filter_orders(nullptr)),
         scratch_((orders ? orders : own_orders_)->scratch()) {
     auto reason = [&](bool wanted, ConvolutionPass pass) {
@@ -40,23 +44,26 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     const ConvolutionPasses elsewhere{
         .forward = reason(passes.forward, ConvolutionPass::forward),
         .backward_data = reason(passes.backward_data, ConvolutionPass::backward_data),
-        .backward_filter = reason(passes.backward_filter, ConvolutionPass::backward_filter)};
-    const ConvolutionPasses here{.forward = passes.forward && !elsewhere.forward,
-                                 .backward_data = passes.backward_data && !elsewhere.backward_data,
-                                 .backward_filter = passes.backward_filter && !elsewhere.backward_filter,
-                                 .relu = passes.relu};
+        .backward_filter = reason(passes.backward_filter && !multiplies_, ConvolutionPass::backward_filter)};
+    const ConvolutionPasses here{
+        .forward = passes.forward && !elsewhere.forward,
+        .backward_data = passes.backward_data && !elsewhere.backward_data,
+        .backward_filter = passes.backward_filter && !elsewhere.backward_filter && !multiplies_,
+        .relu = passes.relu};
     if (elsewhere.forward || elsewhere.backward_data || elsewhere.backward_filter) {
       if constexpr (std::is_same_v<T, float>)
         other_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
       else
         other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere, ConvolutionBackend::automatic);
     }
-    if (!here.forward && !here.backward_data && !here.backward_filter) return;
-    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_);
+    const bool runs_onednn = here.forward || here.backward_data || here.backward_filter;
+    if (!runs_onednn && !multiplies_) return;
+    if (runs_onednn)
+      onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_);
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
     // Behind oneDNN's own scratch memory: room for dense copies.
-    input_.at = onednn_->scratch_bytes();
+    input_.at = onednn_ ? onednn_->scratch_bytes() : 0;
     if (!passes.dense_input || !reads_contiguously()) input_.elements = static_cast<std::size_t>(in);
     output_.at = Scratch::round_up(input_.at + input_.elements * sizeof(T));
     if (!passes.dense_output) output_.elements = static_cast<std::size_t>(out);
@@ -68,6 +75,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
 
   std::string implementation(ConvolutionPass pass) const override {
     const auto& reason = reasons_[static_cast<int>(pass)];
+    if (multiplies_ && pass == ConvolutionPass::backward_filter) return "onednn products of matrices";
     return reason ? other_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
   }
   void set_filter_version(std::uint64_t version) override {
@@ -128,6 +136,16 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_pack", {}, packed(memory, v), v);
     return data(memory);
   }
+  /// The view itself if the channels of a pixel follow each other. Short rows with one tap are packed to a long one.
+  Pixels pixels(const Exec& exec, const In& v, const Memory& memory) const {
+    constexpr Index short_row = 64;
+    const bool packs = part_.kernel == std::array<Index, 3>{1, 1, 1} && part_.output[2] < short_row;
+    const auto stride = [&](int i) { return static_cast<Index>(v.stride(i)); };
+    if (stride(4) == 1 && !packs) return {v.data(), {stride(0), stride(1), stride(2), stride(3)}};
+    const Index pixel = static_cast<Index>(v.extent(4)), row = pixel * static_cast<Index>(v.extent(3));
+    const Index plane = row * static_cast<Index>(v.extent(2));
+    return {dense(exec, v, memory), {plane * static_cast<Index>(v.extent(1)), plane, row, pixel}};
+  }
   /// Dense memory for a result: the view itself, or workspace if the view has gaps.
   T* room_for(const Out& v, const Memory& memory) const {
     if (views::is_dense(v)) return v.data();
@@ -160,12 +178,21 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Tensor<float, Exec>& dw,
                            const Array<float, Exec>& db) override {
     if (goes_elsewhere(ConvolutionPass::backward_filter)) return other_->backward_filter(exec, x, dy, dw, db);
+    if constexpr (std::is_same_v<T, float>) {
+      if (multiplies_) {
+        const Pixels to = pixels(exec, dy, output_);
+        set_filter_products(exec, part_, onednn_add_product, pixels(exec, part_of(x), input_), to, dw.data());
+        if (db.extent(0) > 0) sum_pixels(exec, part_, to, db.data());
+        return;
+      }
+    }
     const T* const from = dense(exec, part_of(x), input_);
     onednn_->backward_filter(from, dense(exec, dy, output_), dw.data(),
                              db.extent(0) > 0 ? db.data() : unwanted_.data());
   }
 
   const PaddedProblem part_;
+  const bool multiplies_;                           // matrix products compute the gradient of filters
   const std::shared_ptr<FilterOrders> own_orders_;  ///< null: the caller has given some
   const std::shared_ptr<Scratch> scratch_;
   std::array<std::optional<std::string>, 3> reasons_;

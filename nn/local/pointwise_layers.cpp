@@ -1,6 +1,7 @@
 #include <aloni/nn/local/pointwise_layers.hpp>
 
 #include <aloni/nn/local/detail/check_views.hpp>
+#include <aloni/nn/local/detail/choose_by_sign.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
 
 #include <type_traits>
@@ -18,8 +19,8 @@ struct Function;
 template <class P>
 struct Function<nn::Relu, P> {
   explicit Function(const nn::Relu&) {}
-  KOKKOS_FUNCTION P value(P x) const { return x < 0 ? P(0) : x; }  // a NaN compares false and stays
-  KOKKOS_FUNCTION P gradient(P y, P dy) const { return y > 0 ? dy : P(0); }
+  KOKKOS_FUNCTION P value(P x) const { return unless_negative(x); }
+  KOKKOS_FUNCTION P gradient(P y, P dy) const { return if_positive(y, dy); }
 };
 
 template <class P>

@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/process_memory.hpp>
 
 #include <aloni/core/comm/all_reduce_traffic.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/memory.hpp>
 
@@ -125,6 +126,19 @@ Index count_kernels(const std::vector<const StepPlan*>& plans) {
   return static_cast<Index>(kernels.size());
 }
 
+/// Whether a gradient of filters is computed by oneDNN's matrix products.
+bool multiplies_for_filters(const StepPlan& plan) {
+  return std::ranges::any_of(plan.nodes, [&](const PlanNode& node) {
+    const auto* const work = std::get_if<FilterGradientWork>(&node.work);
+    if (!work) return false;
+    const ElementType type = plan.buffers[static_cast<std::size_t>(work->x)].type;
+    return std::ranges::any_of(work->calls, [&](const ConvolutionCall& call) {
+      return call.computes && call.backend == local::ConvolutionBackend::onednn &&
+             local::multiplies_for_filters(call.problem, type);
+    });
+  });
+}
+
 }  // namespace
 
 Index touched_bytes(const Box& part, const Box& memory, Index element_bytes, Index page_bytes) {
@@ -150,6 +164,8 @@ ProcessMemory process_memory(const std::vector<const StepPlan*>& plans, const Me
                        .kernels = count_kernels(plans) * machine.kernel_bytes,
                        .libraries = machine.library_bytes};
   for (const StepPlan* p : plans) memory.kernels += std::ssize(p->nodes) * machine.node_bytes;
+  if (std::ranges::any_of(plans, [](const StepPlan* p) { return multiplies_for_filters(*p); }))
+    memory.libraries += machine.product_bytes;
   TransferPages pages(plan, machine);
   for (const PlanNode& node : plan.nodes) {
     if (const auto* transfer = std::get_if<TransferWork>(&node.work)) {

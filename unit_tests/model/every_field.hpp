@@ -58,6 +58,7 @@ inline model::Machine machine_with_every_field() {
   planning.compute_capability = 80;
   planning.library_bytes = 8;
   planning.kernel_bytes = 9;
+  planning.product_bytes = 12;
   planning.node_bytes = 10;
   planning.page_bytes = 11;
   planning.bucket_bytes = 12;

@@ -113,6 +113,24 @@ TEST(Kernel, OneCallPerPartOrdersItsFilters) {
   EXPECT_GT(of_several_calls, 0);
 }
 
+// The gradient of a ReLU of three of six channels visits runs of three elements.
+TEST(Kernel, RunsEndWhereTheMemoryHasAGap) {
+  const auto place_of = [](KernelKind kind, std::string_view feature) {
+    return static_cast<std::size_t>(std::ranges::find(feature_names(kind), feature) - feature_names(kind).begin());
+  };
+  const auto run_of = [&](const char* split, int ranks, const std::string& label) {
+    const nn::StepPlan plan = plan_of(small("lenet5"), split, ranks, 0, 2);
+    const auto node = std::ranges::find(plan.nodes, label, &nn::PlanNode::label);
+    if (node == plan.nodes.end()) return -1.0;
+    const KernelCall call = kernel_of(plan, *node).calls.at(0);
+    return call.features.at(place_of(call.kind, "run"));
+  };
+  EXPECT_EQ(run_of("1", 1, "forward relu1"), 2 * 28 * 28 * 6);
+  EXPECT_EQ(run_of("c2", 2, "backward relu1"), 3);
+  EXPECT_EQ(run_of("1", 1, "backward pool1"), 2 * 14 * 14 * 6);
+  EXPECT_EQ(run_of("h2", 2, "forward pool1"), 7 * 14 * 6);
+}
+
 TEST(Kernel, StridesBelongToTheKey) {
   const auto net = small("resnet18");
   const nn::StepPlan dense = plan_of(net, "1", 1, 0, 2), ghosts = plan_of(net, "w2", 2, 0, 2);

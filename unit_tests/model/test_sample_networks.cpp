@@ -21,7 +21,7 @@ TEST(SampleNetworks, TogetherHaveManyDifferentKernelsOfMostKinds) {
   }
   for (const KernelKind kind :
        {KernelKind::convolution_forward, KernelKind::convolution_filter, KernelKind::dense, KernelKind::pooling,
-        KernelKind::normalisation, KernelKind::pointwise, KernelKind::optimiser, KernelKind::copy}) {
+        KernelKind::normalisation, KernelKind::pointwise, KernelKind::optimiser}) {
     EXPECT_GE(keys[static_cast<std::size_t>(kind)].size(), 50u) << name(kind);
   }
 }
@@ -44,6 +44,23 @@ TEST(SampleNetworks, HaveTheInteriorsAndBordersOfSplitConvolutions) {
     EXPECT_TRUE(any_call(tasks, KernelKind::convolution_forward, "orders_filters", value)) << value;
     EXPECT_TRUE(any_call(tasks, KernelKind::convolution_forward, "input_gaps", value)) << value;
   }
+}
+
+TEST(SampleNetworks, HavePixelsWithGaps) {
+  const Machine machine = machine_of_samples(generic_machine());
+  const std::vector<KernelTask> tasks = kernel_tasks(sample_networks(60, 1), machine, {});
+  int pointwise = 0, normalised = 0;
+  for (const KernelTask& task : tasks) {
+    for (const KernelCall& call : kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]).calls) {
+      const auto& names = feature_names(call.kind);
+      const auto run = static_cast<std::size_t>(std::ranges::find(names, "run") - names.begin());
+      const bool is_short = run < names.size() && call.features[run] > 0 && call.features[run] * 100 < call.bytes;
+      pointwise += call.kind == KernelKind::pointwise && is_short ? 1 : 0;
+      normalised += call.kind == KernelKind::normalisation && is_short ? 1 : 0;
+    }
+  }
+  EXPECT_GE(pointwise, 30);
+  EXPECT_GE(normalised, 30);
 }
 
 TEST(SampleNetworks, ArePlannedForAnyJobThatCalibrates) {

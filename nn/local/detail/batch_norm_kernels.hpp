@@ -6,24 +6,14 @@
 //
 // The gradient through the ReLU needs the sign of y. The kernels compute it from x again, so they do not read y.
 // They load dy in any case (`if_positive`), and loops of a host have no branch.
+#include <aloni/nn/local/detail/choose_by_sign.hpp>
 #include <aloni/nn/local/detail/device_loops.hpp>
 #include <aloni/nn/local/detail/normalisation.hpp>
 
 #include <algorithm>
-#include <bit>
-#include <cstdint>
 #include <type_traits>
 
 namespace aloni::nn::local::detail {
-
-/// `value` if y > 0, otherwise +0, also for a value that is not finite. By bits: GCC 12 does not vectorise the choice
-/// in loops with sums in double, and makes masked loads of it in others.
-template <class Real>
-KOKKOS_FUNCTION Real if_positive(Real y, Real value) {
-  using Bits = std::conditional_t<sizeof(Real) == 8, std::uint64_t, std::uint32_t>;
-  static_assert(sizeof(Real) == sizeof(Bits));
-  return std::bit_cast<Real>(std::bit_cast<Bits>(value) & (Bits(0) - Bits(y > 0)));
-}
 
 /// One value per channel.
 template <class T, class Exec>
@@ -89,7 +79,7 @@ struct BatchNormValue {
   static constexpr bool reads_other = false, adds = false;
   KOKKOS_FUNCTION static Real of(Real x, Real, const ChannelConstants<Real>& k) {
     const Real y = k.y(x);
-    return relu && y < 0 ? Real(0) : y;  // a NaN stays
+    return relu ? unless_negative(y) : y;
   }
 };
 /// y from x and the summand.
@@ -98,7 +88,7 @@ struct BatchNormSum {
   static constexpr bool reads_other = true, adds = false;
   KOKKOS_FUNCTION static Real of(Real x, Real summand, const ChannelConstants<Real>& k) {
     const Real y = k.y(x) + summand;
-    return relu && y < 0 ? Real(0) : y;  // a NaN stays
+    return relu ? unless_negative(y) : y;
   }
 };
 /// dx from x and dy; with `sum` the gradient of x by other layers is added.

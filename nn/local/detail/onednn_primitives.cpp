@@ -295,6 +295,11 @@ bool onednn_has_bfloat16() {
   return has;
 }
 
+void onednn_add_product(Index m, Index n, Index k, const float* a, Index a_stride, const float* b, Index b_stride,
+                        float* c, Index c_stride) {
+  dnnl::sgemm('T', 'N', m, n, k, 1.0F, a, a_stride, b, b_stride, 1.0F, c, c_stride);
+}
+
 namespace {
 
 /// The problem whose forward pass with flipped filters is backward-data of `p`. @pre p.stride and p.groups are 1
