@@ -1,5 +1,6 @@
 #include <aloni/model/kernel.hpp>
 
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/isolated_node.hpp>
@@ -44,7 +45,9 @@ constexpr std::array<std::string_view, kernel_kinds> kernel_kind_names{
 
 const nn::PlanBuffer& buffer_of(const StepPlan& plan, BufferId b) { return plan.buffers[static_cast<std::size_t>(b)]; }
 
-constexpr int convolution_backends = static_cast<int>(nn::local::ConvolutionBackend::cudnn);
+/// Besides the backends: the matrix products of oneDNN's backend, which are a kernel of their own.
+constexpr int products = static_cast<int>(nn::local::ConvolutionBackend::cudnn);
+constexpr int convolution_implementations = products + 1;
 
 double real(Index n) { return static_cast<double>(n); }
 double number_of(const Box& box) { return box.empty() ? 0 : real(box.size()); }
@@ -137,7 +140,11 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
                      filled(p.channels_per_group()),
                      filled(p.filters_per_group()),
                      filled(p.output[2])};
-  append_category(result.features, static_cast<int>(call.backend) - 1, convolution_backends);
+  const bool multiplies = kind == KernelKind::convolution_filter &&
+                          call.backend == nn::local::ConvolutionBackend::onednn &&
+                          nn::local::multiplies_for_filters(p, type);
+  append_category(result.features, multiplies ? products : static_cast<int>(call.backend) - 1,
+                  convolution_implementations);
   result.features.push_back(result.flops);
   result.features.push_back(result.bytes);
   return result;
@@ -371,11 +378,11 @@ struct Maker {
 };
 
 const std::vector<std::string_view> convolution_features{
-    "samples",         "channels",       "filters",      "groups",        "output_depth",
-    "output_height",   "output_width",   "kernel_depth", "kernel_height", "kernel_width",
-    "stride",          "dilation",       "input_gaps",   "output_gaps",   "orders_filters",
-    "channels_filled", "filters_filled", "width_filled", "reference",     "direct",
-    "onednn",          "kokkos_kernels", "cudnn",        "flops",         "bytes"};
+    "samples",      "channels",     "filters",        "groups",          "output_depth",   "output_height",
+    "output_width", "kernel_depth", "kernel_height",  "kernel_width",    "stride",         "dilation",
+    "input_gaps",   "output_gaps",  "orders_filters", "channels_filled", "filters_filled", "width_filled",
+    "reference",    "direct",       "onednn",         "kokkos_kernels",  "cudnn",          "products",
+    "flops",        "bytes"};
 
 }  // namespace
 

@@ -78,9 +78,17 @@ LinkKind link_between(const MachineDescription& description, int a, int b) {
 }
 
 double KernelTable::step_factor(KernelKind kind) const {
-  const auto alone = seconds_alone.find(kind), in_steps = seconds_in_steps.find(kind);
-  const bool known = alone != seconds_alone.end() && in_steps != seconds_in_steps.end() && alone->second > 0;
-  return known ? in_steps->second / alone->second : 1;
+  constexpr double least_share = 0.02;
+  double all_alone = 0, all_in_steps = 0, alone = 0, in_steps = 0;
+  for (const auto& [k, seconds] : seconds_alone) {
+    const auto found = seconds_in_steps.find(k);
+    if (found == seconds_in_steps.end()) continue;
+    all_alone += seconds;
+    all_in_steps += found->second;
+    if (k == kind) alone = seconds, in_steps = found->second;
+  }
+  if (all_alone <= 0) return 1;
+  return alone >= least_share * all_alone ? in_steps / alone : all_in_steps / all_alone;
 }
 
 const KernelTable* table_for(const Machine& machine, int ranks_per_node, int threads_per_rank) {

@@ -300,9 +300,9 @@ void bring_up_to_date(Json& json) {
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
   if (const auto learned = json.find("learned"); learned != json.end() && learned->is_array()) {
-    const std::set<Json> other_features{"pooling", "normalisation", "pointwise", "copy"};
+    const std::set<Json> same_features{"dense", "resampling", "optimiser"};
     std::erase_if(learned->get_ref<Json::array_t&>(), [&](const Json& model) {
-      return model.is_object() && model.contains("kind") && other_features.contains(model["kind"]);
+      return model.is_object() && model.contains("kind") && !same_features.contains(model["kind"]);
     });
   }
   if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())

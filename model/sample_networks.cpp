@@ -33,8 +33,8 @@ class Draws {
   /// Most networks have multiples of 8 or 16 channels, but for the first layer and splits of small ones by filter.
   Index channels() {
     const double kind = uniform();
-    if (kind < 0.12) return integer(1, 18);
-    const Index unit = kind < 0.27 ? 8 : 16;
+    if (kind < 0.2) return integer(1, 18);
+    const Index unit = kind < 0.35 ? 8 : 16;
     return unit * integer(1, 512 / unit);
   }
 

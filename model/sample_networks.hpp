@@ -7,8 +7,8 @@
 // A network has three or four convolutions, batch normalisation, ReLU, a sum or concatenations, pooling and two dense
 // layers. Sizes are drawn on a logarithmic scale (paper performance-models, table 3, has a grid instead; equal costs
 // then need many more problems). Some of the inputs are volumes. Half of the networks are split over two ranks, by
-// height, width, channels or filters. So interiors and borders of convolutions are measured too, calls that find filters
-// in the order of kernels, and boxes with gaps between their rows or pixels.
+// height, width, channels or filters. So interiors and borders of convolutions are measured too, calls that find
+// filters in the order of kernels, and boxes with gaps between their rows or pixels.
 // Pure.
 #include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>

@@ -12,7 +12,7 @@ namespace aloni::tools {
 
 /// Each rank trains the network alone, all ranks at the same time. The times of its kernels that the table has are
 /// added to KernelTable::seconds_alone and seconds_in_steps. Does nothing on devices, where kernels are timed one after
-/// the other in both cases.
+/// the other in both cases. Updates are left out: their gradients come from sums over ranks in a job.
 /// `sample`: in float, of one rank; equal on all ranks, as is the table after it.
 /// Collective. Throws as the constructor of nn::Network.
 void add_step_seconds(const comm::Communicator& comm, const model::PlannedNetwork& sample, model::KernelTable& table);

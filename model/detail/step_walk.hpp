@@ -38,10 +38,10 @@ struct NodeCosts {
 struct RankClass {
   int rank = 0;  ///< the lowest one, whose plan this is
   nn::StepPlan plan;
-  std::vector<nn::StepAction> actions;
-  std::vector<std::vector<int>> waits;  ///< of each action: those of other queues that it waits for; empty on hosts
-  std::vector<NodeCosts> nodes;
-  std::vector<double> far_wires;  ///< by communication: wire time of all messages from other nodes
+  std::vector<nn::StepAction> actions = {};
+  std::vector<std::vector<int>> waits = {};  ///< of each action: those of other queues that it waits for; empty on hosts
+  std::vector<NodeCosts> nodes = {};
+  std::vector<double> far_wires = {};  ///< by communication: wire time of all messages from other nodes
 };
 
 /// The nodes of a step that run together.

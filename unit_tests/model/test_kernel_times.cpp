@@ -117,8 +117,13 @@ TEST(KernelTimes, TimesAloneAreMultipliedByThoseInSteps) {
   EXPECT_DOUBLE_EQ(kernels.of({"nothing", {}}).seconds, 0.25);
   const KernelProblem far{"pointwise c", {call_of(1e12, 0)}};  // a roofline is no measured time
   EXPECT_DOUBLE_EQ(kernels.of(far).seconds, MachineKernels(round_machine(), 1, 1).of(far).seconds);
-  EXPECT_EQ(table.step_factor(KernelKind::dense), 1);
-  EXPECT_EQ(table.step_factor(KernelKind::copy), 1);
+  EXPECT_EQ(KernelTable{}.step_factor(KernelKind::dense), 1);
+  // Kinds that take none, or less than 2 %, of the time have the ratio of all.
+  EXPECT_EQ(table.step_factor(KernelKind::dense), 2);
+  table.seconds_alone = {{KernelKind::convolution_forward, 99}, {KernelKind::dense, 1}};
+  table.seconds_in_steps = {{KernelKind::convolution_forward, 109}, {KernelKind::dense, 11}};
+  EXPECT_DOUBLE_EQ(table.step_factor(KernelKind::dense), 1.2);
+  EXPECT_DOUBLE_EQ(table.step_factor(KernelKind::convolution_forward), 109. / 99);
 }
 
 TEST(KernelTimes, AMachineWithoutRatesIsRefused) {

@@ -26,8 +26,8 @@ inline const float* pixel_at(const Pixels& pixels, Index n, Index d, Index h, In
   return pixels.data + n * pixels.strides[0] + d * pixels.strides[1] + h * pixels.strides[2] + w * pixels.strides[3];
 }
 
-/// (m, n, k, a, a_stride, b, b_stride, c, c_stride): c += aᵀ·b for row-major matrices, a: k × m, b: k × n. On the calling
-/// thread if it is one of several in a parallel region.
+/// (m, n, k, a, a_stride, b, b_stride, c, c_stride): c += aᵀ·b for row-major matrices, a: k × m, b: k × n. On the
+/// calling thread if it is one of several in a parallel region.
 using AddProduct = void (*)(Index, Index, Index, const float*, Index, const float*, Index, float*, Index);
 
 /// One call for each row that a tap reads, or for all rows at once if they lie behind each other.

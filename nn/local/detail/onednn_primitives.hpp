@@ -20,8 +20,8 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
 /// Whether oneDNN has kernels for bfloat16 on this processor.
 bool onednn_has_bfloat16();
 
-/// c += aᵀ·b for row-major matrices. a: k × m, b: k × n, c: m × n. Strides: between rows. On the calling thread if it is
-/// one of several in a parallel region, otherwise on the threads of OpenMP.
+/// c += aᵀ·b for row-major matrices. a: k × m, b: k × n, c: m × n. Strides: between rows. On the calling thread if it
+/// is one of several in a parallel region, otherwise on the threads of OpenMP.
 void onednn_add_product(Index m, Index n, Index k, const float* a, Index a_stride, const float* b, Index b_stride,
                         float* c, Index c_stride);
 
