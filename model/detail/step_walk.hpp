@@ -39,7 +39,8 @@ struct RankClass {
   int rank = 0;  ///< the lowest one, whose plan this is
   nn::StepPlan plan;
   std::vector<nn::StepAction> actions = {};
-  std::vector<std::vector<int>> waits = {};  ///< of each action: those of other queues that it waits for; empty on hosts
+  /// Of each action: those of other queues that it waits for; empty on hosts.
+  std::vector<std::vector<int>> waits = {};
   std::vector<NodeCosts> nodes = {};
   std::vector<double> far_wires = {};  ///< by communication: wire time of all messages from other nodes
 };
