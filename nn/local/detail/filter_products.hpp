@@ -89,6 +89,7 @@ class FilterProducts {
   Index input_of(std::size_t s, Index output, Index tap) const {
     return output * p_.stride[s] + tap * p_.dilation[s] - p_.padding_before[s];
   }
+
   PaddedProblem p_;
   AddProduct product_;
   Pixels x_, dy_;
