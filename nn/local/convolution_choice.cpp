@@ -203,7 +203,12 @@ bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& c, const Mach
 
 bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type) {
   const detail::PaddedProblem p = detail::padded_problem(problem);
-  if (type != ElementType::float32 || p.groups != 1 || p.reads_nothing()) return false;
+#if defined(__x86_64__)
+  constexpr bool has_products = true;
+#else
+  constexpr bool has_products = false;  // oneDNN has a plain loop in their place
+#endif
+  if (!has_products || type != ElementType::float32 || p.groups != 1 || p.reads_nothing()) return false;
   if (p.samples == 0 || p.channels == 0 || p.filters == 0) return false;
   const bool one_tap = p.kernel[0] * p.kernel[1] * p.kernel[2] == 1;
   const bool has_strides = p.stride[0] * p.stride[1] * p.stride[2] > 1;

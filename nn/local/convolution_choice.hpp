@@ -61,7 +61,7 @@ std::string explain_choice(const ConvolutionCase& convolution, const MachineDesc
 bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& convolution, const MachineDescription& machine);
 
 /// Whether oneDNN's implementation computes the gradient of these filters by matrix products, which are faster than its
-/// convolution there (detail/filter_products.hpp). The same on all machines.
+/// convolution there (detail/filter_products.hpp). The same on all machines with x86-64; false on others.
 bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type);
 
 /// The implementations that are worth a measurement: all that can run the problem, without `reference` where a vector

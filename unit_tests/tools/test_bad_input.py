@@ -318,7 +318,8 @@ class BadInput(unittest.TestCase):
             os.mkdir(folder)
             good = self.path(f"kept{ranks}.json")
             launcher = [MPIRUN, "-n", str(ranks)]
-            arguments = ("train", "--data", DATA, "--epochs", "2", "--progress", "none", lost,
+            # Long enough that the folder is gone before the end, also on a busy machine.
+            arguments = ("train", "--data", DATA, "--epochs", "4", "--progress", "none", lost,
                          os.path.join(folder, "out.json"), kept, good)
             process = start(launcher + [COMMAND, *with_strategy(arguments, ranks)])
             first = process.stdout.readline()  # the file could have been written until here
