@@ -4,6 +4,7 @@
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/isolated_node.hpp>
+#include <aloni/nn/plan/process_memory.hpp>
 
 #include <algorithm>
 #include <array>
@@ -94,13 +95,7 @@ Operand operand_of(const StepPlan& plan, BufferId b, const Box& box) {
 
 /// Elements of the box without a gap between them in the memory of its buffer.
 double run_of(const StepPlan& plan, const nn::PlanRegion& region) {
-  const Box& memory = buffer_of(plan, region.buffer).box;
-  double run = 1;
-  for (std::size_t i = region.box.lo.size(); i-- > 0;) {
-    run *= real(region.box.hi[i] - region.box.lo[i]);
-    if (region.box.lo[i] != memory.lo[i] || region.box.hi[i] != memory.hi[i]) break;
-  }
-  return run;
+  return real(nn::run_bytes(region.box, buffer_of(plan, region.buffer).box, 1));
 }
 
 /// The share of vectors of 16 elements that `n` elements fill.

@@ -22,17 +22,6 @@ using halo::Message;
 using halo::Move;
 using views::Box;
 
-/// Bytes that are contiguous where `part` lies in dense memory that covers `memory`.
-Index run_bytes(const Box& part, const Box& memory, Index element_bytes) {
-  const auto mine = views::extents_of(part).values, all = views::extents_of(memory).values;
-  Index run = element_bytes;
-  for (std::size_t d = views::num_dims; d-- > 0;) {
-    run *= mine[d];
-    if (mine[d] != all[d]) break;
-  }
-  return run;
-}
-
 /// The values that one rank packs, or reads in the memory of other ranks, in one direction of a transfer.
 class TransferPages {
  public:
@@ -140,6 +129,16 @@ bool multiplies_for_filters(const StepPlan& plan) {
 }
 
 }  // namespace
+
+Index run_bytes(const Box& part, const Box& memory, Index element_bytes) {
+  const auto mine = views::extents_of(part).values, all = views::extents_of(memory).values;
+  Index run = element_bytes;
+  for (std::size_t d = views::num_dims; d-- > 0;) {
+    run *= mine[d];
+    if (mine[d] != all[d]) break;
+  }
+  return run;
+}
 
 Index touched_bytes(const Box& part, const Box& memory, Index element_bytes, Index page_bytes) {
   if (part.empty()) return 0;

@@ -33,6 +33,9 @@ struct ProcessMemory {
 ProcessMemory process_memory(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                              const MachineDescription& machine = {});
 
+/// Bytes that are contiguous where `part` lies in dense memory that covers `memory`.
+Index run_bytes(const views::Box& part, const views::Box& memory, Index element_bytes);
+
 /// Bytes of the pages that a reader of `part` touches in dense memory that covers `memory`: gaps shorter than a page
 /// are touched too. At most the bytes of `memory` and a page more.
 Index touched_bytes(const views::Box& part, const views::Box& memory, Index element_bytes, Index page_bytes);

@@ -51,11 +51,8 @@ template <class U, class Exec>
 void fill_random(const Exec& exec, U* data, Index elements) {
   Kokkos::parallel_for(
       "aloni::nn::fill_operand", Kokkos::RangePolicy<Exec>(exec, 0, elements), KOKKOS_LAMBDA(Index i) {
-        // The finaliser of splitmix64 (Steele, Lea and Flood 2014). A processor would learn the signs of a weaker one.
-        std::uint64_t bits = (static_cast<std::uint64_t>(i) + 1) * 0x9E3779B97F4A7C15ull;
-        bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ull;
-        bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBull;
-        bits ^= bits >> 31;
+        // Of good quality: a processor learns the signs of a simple pattern.
+        const std::uint64_t bits = random::integer(1, 0, static_cast<std::uint64_t>(i));
         const float size = 0.5f + static_cast<float>((bits >> 8) & 0xFFFF) / 65536.0f;
         data[i] = static_cast<U>((bits & 1) != 0 ? -size : size);
       });
