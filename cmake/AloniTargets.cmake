@@ -514,9 +514,10 @@ function(aloni_add_test_program program)
   if(arg_PURE)
     set(main aloni_pure_test_main)
   endif()
-  set(CMAKE_UNITY_BUILD ON) # for aloni_unite
-  if(NOT CMAKE_UNITY_BUILD_BATCH_SIZE)
-    set(CMAKE_UNITY_BUILD_BATCH_SIZE 4) # as many batches as cores have work with
+  # For aloni_unite too. Tests spend their time on headers: twelve files as one take 0.7 of the time of three times four.
+  set(CMAKE_UNITY_BUILD ON)
+  if(NOT CMAKE_UNITY_BUILD_BATCH_SIZE GREATER 12)
+    set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
   endif()
   aloni_unite(arg_SOURCES ${program})
   aloni_add_program(NAME ${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}

@@ -218,6 +218,11 @@ bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type)
          p.output[2] >= (has_strides ? least_strided_row : least_row);
 }
 
+bool copies_for_products(const ConvolutionProblem& problem) {
+  constexpr Index short_row = 64;
+  return problem.kernel == std::array<Index, 3>{1, 1, 1} && problem.output[2] < short_row;
+}
+
 std::vector<ConvolutionBackend> implementations_to_measure(const ConvolutionCase& convolution,
                                                            const MachineDescription& machine) {
   std::vector<ConvolutionBackend> all;

@@ -63,6 +63,9 @@ bool cannot_run(ConvolutionBackend backend, const ConvolutionCase& convolution, 
 /// Whether oneDNN's implementation computes the gradient of these filters by matrix products, which are faster than its
 /// convolution there (detail/filter_products.hpp). The same on all machines with x86-64; false on others.
 bool multiplies_for_filters(const ConvolutionProblem& problem, ElementType type);
+/// Whether these products read dense copies of views with gaps: short rows with one tap become one long row. Otherwise
+/// they read views in place whose channels follow each other.
+bool copies_for_products(const ConvolutionProblem& problem);
 
 /// The implementations that are worth a measurement: all that can run the problem, without `reference` where a vector
 /// kernel can. cuDNN without an engine stands for all its engines.

@@ -136,10 +136,9 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_pack", {}, packed(memory, v), v);
     return data(memory);
   }
-  /// The view itself if the channels of a pixel follow each other. Short rows with one tap are packed to a long one.
+  /// The view itself if the channels of a pixel follow each other, and copies_for_products() wants no copy.
   Pixels pixels(const Exec& exec, const In& v, const Memory& memory) const {
-    constexpr Index short_row = 64;
-    const bool packs = part_.kernel == std::array<Index, 3>{1, 1, 1} && part_.output[2] < short_row;
+    const bool packs = copies_for_products(this->problem());
     const auto stride = [&](int i) { return static_cast<Index>(v.stride(i)); };
     if (stride(4) == 1 && !packs) return {v.data(), {stride(0), stride(1), stride(2), stride(3)}};
     const Index pixel = static_cast<Index>(v.extent(4)), row = pixel * static_cast<Index>(v.extent(3));

@@ -45,7 +45,8 @@ class Scratch {
   struct SharedFilters;
   /// From now on new orders of filters lie in one place, as large as the largest of them. A call reorders its filters
   /// unless it finds them there. Training changes all filters in each step, so nothing is reordered more often than
-  /// before, as long as the calls for one layer follow each other. @pre no store has an order
+  /// before, as long as the calls for one layer follow each other. A gradient of filters that must be reordered lies
+  /// there too, since no kernel reads filters meanwhile. @pre no store has an order
   void share_filters();
   SharedFilters* shared_filters() const { return shared_filters_.get(); }  ///< null: each order has its own memory
 
@@ -64,7 +65,7 @@ class Scratch {
 
 struct Scratch::SharedFilters {
   Scratch memory = {};
-  const void* order = nullptr;  ///< that has written last
+  const void* order = nullptr;  ///< that has written last; null: a gradient, or none
 };
 
 /// A copy of the filters in another type, which all kernels of a store read.

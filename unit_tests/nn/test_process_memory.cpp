@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace aloni::nn {
@@ -83,12 +84,15 @@ TEST(ProcessMemory, CountsMessagesTooShortToBeReadInPlace) {
   EXPECT_GT(plans.memory(sends_all).messages, plans.memory().messages);
 }
 
-TEST(ProcessMemory, HasOneScratchMemoryAsLargeAsTheLargestFilters) {
+TEST(ProcessMemory, HasOneMemoryForFiltersAndTheirGradientsInTheOrderOfKernels) {
   const Plans plans(mesh(), "1", 1, 1);
-  const PlanBuffer& scratch =
-      plans.training.buffers[static_cast<std::size_t>(plans.training.find("convolution_scratch"))];
-  EXPECT_TRUE(scratch.by_kernels);
-  EXPECT_EQ(scratch.bytes(), 384 * 384 * 9 * 4);  // the gradient of filters of the fifth block
+  const PlanBuffer& filters =
+      plans.training.buffers[static_cast<std::size_t>(plans.training.find("convolution_filters"))];
+  EXPECT_TRUE(filters.by_kernels);
+  EXPECT_EQ(filters.bytes(), 384 * 384 * 9 * 4);  // of the fifth block
+  // No view has gaps.
+  EXPECT_TRUE(std::ranges::none_of(plans.training.buffers,
+                                   [](const PlanBuffer& buffer) { return buffer.name == "convolution_scratch"; }));
 }
 
 TEST(ProcessMemory, PartialSumsOfBatchNormalisationTakeNoMemoryOfTheirOwn) {

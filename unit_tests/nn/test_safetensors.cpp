@@ -14,7 +14,7 @@
 namespace aloni::nn {
 namespace test_safetensors {
 
-using test::SimulatedFiles;
+using aloni::test::SimulatedFiles;
 using testing::HasSubstr;
 
 /// A file with this header and so many bytes of data.

@@ -156,7 +156,7 @@ std::vector<std::vector<bool>> closure(const StepGraph& graph) {
 
 TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
   int edges = 0, left_out = 0;
-  for (int seed = 1; seed <= test::random_cases(2000); ++seed) {
+  for (int seed = 1; seed <= aloni::test::random_cases(2000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const auto waits = closure(graph);
@@ -173,8 +173,8 @@ TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
     }
     ASSERT_EQ(dependencies(graph), expected) << "seed " << seed;
   }
-  EXPECT_GT(edges, test::random_cases(2000));
-  EXPECT_GT(left_out, test::random_cases(2000));
+  EXPECT_GT(edges, aloni::test::random_cases(2000));
+  EXPECT_GT(left_out, aloni::test::random_cases(2000));
 }
 
 /// The error in an order of a graph; empty if there is none. `eager`: an action that could have come earlier is an
@@ -226,7 +226,7 @@ std::string complaint(const StepGraph& graph, const std::vector<StepAction>& act
 }
 
 TEST(StepGraph, OrdersEveryGraphByTheRules) {
-  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
+  for (int seed = 1; seed <= aloni::test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const auto actions = schedule(graph);
@@ -264,7 +264,7 @@ TEST(StepGraph, SubmitsAnotherKernelBeforeItWaitsForAKernel) {
 }
 
 TEST(StepGraph, WaitsOnlyForCommunicationOfTheFirstBlockedNode) {
-  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
+  for (int seed = 1; seed <= aloni::test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const std::size_t n = graph.nodes.size();
@@ -295,7 +295,7 @@ TEST(StepGraph, ComputesTheSameAsTheNodesInSequence) {
   // test writes rubbish there. A peer may read in between, so data that is read must stay unchanged.
   constexpr std::uint64_t rubbish = 0xdead;
   int overlaps = 0;
-  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
+  for (int seed = 1; seed <= aloni::test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const HashedMemory expected = one_after_the_other(graph);
@@ -324,7 +324,7 @@ TEST(StepGraph, ComputesTheSameAsTheNodesInSequence) {
     }
     ASSERT_EQ(memory, expected);
   }
-  EXPECT_GT(overlaps, test::random_cases(3000));
+  EXPECT_GT(overlaps, aloni::test::random_cases(3000));
 }
 
 // --- several ranks ---
@@ -421,7 +421,7 @@ StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::siz
 
 TEST(StepGraph, LetsNoRankWaitForever) {
   int waits = 0;
-  for (int seed = 1; seed <= test::random_cases(4000); ++seed) {
+  for (int seed = 1; seed <= aloni::test::random_cases(4000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const auto size = static_cast<std::size_t>(dice(2, 8));
     const int collectives_in_ten = dice(0, 10), groups = dice(1, 2);
@@ -454,7 +454,7 @@ TEST(StepGraph, LetsNoRankWaitForever) {
     }
     ASSERT_EQ(play(commons, ranks), "") << "seed " << seed;
   }
-  EXPECT_GT(waits, test::random_cases(4000));
+  EXPECT_GT(waits, aloni::test::random_cases(4000));
 }
 
 TEST(StepGraph, DetectsRanksThatWaitForever) {

@@ -197,7 +197,7 @@ TEST(Strategy, SupportsGivesTheReasonForARefusedSplit) {
 }
 
 TEST(Strategy, ReadsAFile) {
-  const test::TemporaryFolder folder;
+  const aloni::test::TemporaryFolder folder;
   const auto path = folder.path("lenet.strategy");
   std::ofstream(path) << "conv* h2\n* n2\n";
   EXPECT_EQ(Strategy::read(path).rules.size(), 2u);
@@ -205,7 +205,7 @@ TEST(Strategy, ReadsAFile) {
 }
 
 TEST(Strategy, ReadRefusesOtherFiles) {
-  const test::TemporaryFolder folder;
+  const aloni::test::TemporaryFolder folder;
   const auto read = [&](const std::string& path) { return refusal<FileError>([&] { Strategy::read(path); }); };
   EXPECT_THAT(read(folder.path("none")), AllOf(HasSubstr(folder.path("none")), HasSubstr("missing")));
   EXPECT_THAT(read(folder.path("")), HasSubstr("a folder"));

@@ -218,6 +218,7 @@ struct Pass {
   memory plain_dw, dw;
   dnnl::reorder reorder;
   bool reorders = false;
+  Scratch::SharedFilters* shared = nullptr;  // the place of the gradient; null: it lies behind oneDNN's scratch memory
   std::string implementation;
   std::size_t gradient_at = 0, scratch_bytes = 0;  ///< in the scratch memory: oneDNN's own, then the gradient
 
@@ -239,13 +240,17 @@ struct Pass {
     order = orders.of(p, wanted, true);
     arguments[DNNL_ARG_WEIGHTS] = order->ordered;
   }
-  void prepare_gradient(const memory::desc& plain, const memory::desc& wanted) {
+  void prepare_gradient(const memory::desc& plain, const memory::desc& wanted, const Scratch& scratch) {
     plain_dw = unbound(plain);
     reorders = wanted != plain;
     dw = reorders ? unbound(wanted) : plain_dw;
     if (reorders) {
       reorder = dnnl::reorder(dw, plain_dw);
-      scratch_bytes += wanted.get_size();
+      shared = scratch.shared_filters();
+      if (shared)
+        shared->memory.reserve(wanted.get_size());
+      else
+        scratch_bytes += wanted.get_size();
     }
     arguments[DNNL_ARG_DIFF_WEIGHTS] = dw;
   }
@@ -255,7 +260,9 @@ struct Pass {
   }
   void use(const Scratch& scratch) {
     arguments.at(DNNL_ARG_SCRATCHPAD).set_data_handle(scratch.data());
-    if (reorders) dw.set_data_handle(scratch.data() + gradient_at);
+    if (!reorders) return;
+    dw.set_data_handle(shared ? shared->memory.data() : scratch.data() + gradient_at);
+    if (shared) shared->order = nullptr;
   }
   void bind(int argument, const void* data) {
     // oneDNN takes no const pointers, but it does not write to inputs.
@@ -399,7 +406,7 @@ OnednnConvolution::OnednnConvolution(const PaddedProblem& problem, ConvolutionPa
     const auto d = describe_backward_filter(shapes);
     Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
     pass.prepare(d, dnnl::convolution_backward_weights(d));
-    pass.prepare_gradient(shapes.plain_w, d.diff_weights_desc());
+    pass.prepare_gradient(shapes.plain_w, d.diff_weights_desc(), *primitives_->scratch);
     pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
     pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
     pass.arguments[DNNL_ARG_DIFF_BIAS] = unbound(shapes.bias);

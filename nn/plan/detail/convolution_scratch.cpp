@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/detail/convolution_scratch.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
@@ -17,10 +18,11 @@ void add_convolution_scratch(PlanBuilder& builder) {
   const StepPlan& plan = builder.plan();
   const auto dense = [&](BufferId b, const Box& part) { return is_dense(part, builder[b].box); };
   Index most_of_all = 0, most_of_borders = 0, most_of_copies = 0, filters = 0, filters_of_borders = 0;
-  const auto add_filters = [&](const ConvolutionWork& work, const ConvolutionCall& call) {
+  // Of filters, or of their gradient, in the order of oneDNN: Scratch::share_filters().
+  const auto add_filters = [&](int weights, const ConvolutionCall& call, bool border) {
     if (plan.keeps_filters || !call.computes || call.backend != local::ConvolutionBackend::onednn) return;
-    const auto& parts = plan.convolution_weights[static_cast<std::size_t>(work.weights)].parts;
-    Index& most = work.border && has_border_stream(plan.streams) ? filters_of_borders : filters;
+    const auto& parts = plan.convolution_weights[static_cast<std::size_t>(weights)].parts;
+    Index& most = border && has_border_stream(plan.streams) ? filters_of_borders : filters;
     most = std::max(most, parts[static_cast<std::size_t>(call.part)].box.size() * bytes_of(builder.parameters()));
   };
   const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type,
@@ -39,7 +41,7 @@ void add_convolution_scratch(PlanBuilder& builder) {
       for (const ConvolutionCall& call : work->calls) {
         const bool source = work->copy != no_buffer || dense(work->source, call.source);
         const bool target = dense(work->target, call.target);
-        add_filters(*work, call);
+        add_filters(work->weights, call, work->border);
         add(call,
             {.forward = work->gathers,
              .backward_data = !work->gathers,
@@ -50,8 +52,11 @@ void add_convolution_scratch(PlanBuilder& builder) {
     } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
       for (const ConvolutionCall& call : gradient->calls) {
         const bool x = dense(gradient->x, call.source), dy = dense(gradient->dy, call.target);
+        const bool multiplies = local::multiplies_for_filters(call.problem, builder.activations());
+        if (!multiplies) add_filters(gradient->weights, call, false);
+        if (multiplies && !local::copies_for_products(call.problem)) continue;
         add(call,
-            {.backward_filter = true,
+            {.backward_filter = !multiplies && plan.keeps_filters,
              .dense_input = gradient->transposed ? dy : x,
              .dense_output = gradient->transposed ? x : dy},
             builder.activations());

@@ -14,7 +14,7 @@
 namespace aloni::nn::checkpoint {
 namespace test_checkpoint_files {
 
-using test::SimulatedFiles;
+using aloni::test::SimulatedFiles;
 using views::Box;
 
 constexpr int ranks = 4;

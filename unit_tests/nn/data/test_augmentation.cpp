@@ -93,7 +93,7 @@ template <class Stored, class T>
 void expect_equal_for_splits(const Normalisation& n) {
   const Dataset set = set_of<Stored>(n);
   std::mt19937 engine(5);
-  for (int i = 0; i < test::random_cases(300); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(300); ++i) {
     const Augmentation change = draw_augmentation({5, true, 0.5, 0.5}, 3, 4, i);
     const auto all = input_of<T>(set, 2, change, whole(extents));
     Box box = whole(extents);

@@ -41,7 +41,7 @@ class ZippedIdx : public testing::Test {
     return "not refused";
   }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
   std::string path_ = folder_.path("file-idx");
 };
 
@@ -103,7 +103,7 @@ class Inflated : public testing::Test {
     return text;
   }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
   std::string path_ = folder_.path("file.gz");
   static constexpr std::uint64_t most = std::uint64_t{1} << 30;
 };

@@ -45,7 +45,7 @@ class Idx : public testing::Test {
   }
   std::string refusal_of(const Bytes& bytes) { return refusal(write(bytes)); }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
 };
 
 TEST_F(Idx, ReadsExtentsAndValues) {

@@ -38,7 +38,7 @@ class ReadMnist : public testing::Test {
     return "not refused";
   }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
 };
 
 TEST_F(ReadMnist, ReadsBothSets) {

@@ -21,7 +21,7 @@ TYPED_TEST_SUITE(DepthwiseKernelsOf, Types);
 /// Small integers in memory that ends at a protected page.
 template <class T>
 struct Integers {
-  test::GuardedMemory<T> memory;
+  aloni::test::GuardedMemory<T> memory;
   Index size;
   Integers(std::mt19937& random, Index n) : memory(n), size(n) {
     for (Index i = 0; i < n; ++i) memory.data()[i] = static_cast<T>(static_cast<int>(random() % 7) - 3);

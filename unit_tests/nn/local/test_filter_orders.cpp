@@ -169,6 +169,43 @@ TEST(FilterOrders, FlippedOnesAreRightInMemoryThatAllStoresShare) {
   });
 }
 
+/// The gradient of the filters in the order of its kernel lies where the filters lay: they are reordered again.
+template <class T>
+void share_place_with_gradients(T) {
+  std::mt19937 random(9);
+  const auto scratch = std::make_shared<Scratch>();
+  scratch->share_filters();
+  const auto orders = make_filter_orders(scratch);
+  Kernel<T> kernel(6, orders, random);
+  LocalTensor<parameter_type_t<T>> w({64, 1, 3, 3, 64});
+  w.fill_integers(random, 3);
+  const ConvolutionProblem p = usual_problem();
+  const ConvolutionPasses passes{.backward_filter = true};
+  const auto given = make<T>(p, passes, orders);
+  const auto reference = make_local_convolution<T>(ConvolutionBackend::reference, p, test_space(), passes);
+  LocalTensor<T> dy({1, 1, 6, 16, 64});
+  dy.fill_integers(random, 3);
+  LocalTensor<parameter_type_t<T>> dw({64, 1, 3, 3, 64}), expected({64, 1, 3, 3, 64});
+  for (int i = 0; i < 2; ++i) {
+    kernel.expect_right(w, 1);
+    kernel.given->forward(test_space(), kernel.x, w, {}, kernel.y);  // its order lies there last
+    given->backward_filter(test_space(), kernel.x, dy, dw, {});
+    reference->backward_filter(test_space(), kernel.x, dy, expected, {});
+    wait(test_space());
+    dw.download();
+    expected.download();
+    EXPECT_EQ(differing_bits(expected, dw), 0);
+  }
+  EXPECT_EQ(scratch->shared_filters()->memory.bytes(), filter_bytes<float>);
+}
+
+TEST(FilterOrders, TakeTurnsWithGradientsInMemoryThatAllStoresShare) {
+  with_onednn<float>([](auto type) { share_place_with_gradients(type); });
+}
+TEST(FilterOrders, OfBfloat16TakeTurnsWithGradientsInMemoryThatAllStoresShare) {
+  with_onednn<bfloat16>([](auto type) { share_place_with_gradients(type); });
+}
+
 template <class T>
 void count_once(T) {
   for (const ConvolutionPasses passes :
