@@ -514,7 +514,7 @@ function(aloni_add_test_program program)
   if(arg_PURE)
     set(main aloni_pure_test_main)
   endif()
-  # For aloni_unite too. Tests spend their time on headers: twelve files as one take 0.7 of the time of three times four.
+  # For aloni_unite too. Tests spend their time on headers: twelve files as one take 0.7 of the time of three batches.
   set(CMAKE_UNITY_BUILD ON)
   if(NOT CMAKE_UNITY_BUILD_BATCH_SIZE GREATER 12)
     set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)

@@ -98,6 +98,24 @@ double run_of(const StepPlan& plan, const nn::PlanRegion& region) {
   return real(nn::run_bytes(region.box, buffer_of(plan, region.buffer).box, 1));
 }
 
+/// The share of the products of a convolution whose input exists. flops() counts those with padding too, which kernels
+/// leave out: with 3 × 3 taps on 2 × 2 pixels only 4 of 9.
+double share_inside(const nn::local::ConvolutionProblem& p) {
+  double share = 1;
+  for (std::size_t s = 0; s < 3; ++s) {
+    Index inside = 0;
+    for (Index tap = 0; tap < p.kernel[s]; ++tap) {
+      // Outputs o with 0 ≤ o * stride + shift < input.
+      const Index shift = p.offset[s] + tap * p.dilation[s], stride = p.stride[s];
+      const Index first = shift >= 0 ? 0 : (stride - 1 - shift) / stride;
+      const Index end = p.input[s] > shift ? (p.input[s] - shift - 1) / stride + 1 : 0;
+      inside += std::max<Index>(0, std::min(end, p.output[s]) - first);
+    }
+    if (p.output[s] > 0) share *= real(inside) / (real(p.kernel[s]) * real(p.output[s]));
+  }
+  return share;
+}
+
 /// The share of vectors of 16 elements that `n` elements fill.
 double filled(Index n) { return real(n) / (16 * std::ceil(real(n) / 16)); }
 
@@ -134,7 +152,9 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
                      orders ? 1.0 : 0.0,
                      filled(p.channels_per_group()),
                      filled(p.filters_per_group()),
-                     filled(p.output[2])};
+                     filled(p.output[2]),
+                     share_inside(p),
+                     result.flops * share_inside(p)};
   const bool multiplies = kind == KernelKind::convolution_filter &&
                           call.backend == nn::local::ConvolutionBackend::onednn &&
                           nn::local::multiplies_for_filters(p, type);
@@ -373,11 +393,29 @@ struct Maker {
 };
 
 const std::vector<std::string_view> convolution_features{
-    "samples",      "channels",     "filters",        "groups",          "output_depth",   "output_height",
-    "output_width", "kernel_depth", "kernel_height",  "kernel_width",    "stride",         "dilation",
-    "input_gaps",   "output_gaps",  "orders_filters", "channels_filled", "filters_filled", "width_filled",
-    "reference",    "direct",       "onednn",         "kokkos_kernels",  "cudnn",          "products",
-    "flops",        "bytes"};
+    "samples",         "channels",       "filters",      "groups",         "output_depth",
+    "output_height",   "output_width",   "kernel_depth", "kernel_height",  "kernel_width",
+    "stride",          "dilation",       "input_gaps",   "output_gaps",    "orders_filters",
+    "channels_filled", "filters_filled", "width_filled", "inside",         "flops_inside",
+    "reference",       "direct",         "onednn",       "kokkos_kernels", "cudnn",
+    "products",        "flops",          "bytes"};
+
+/// Behind the features of each kind: bytes that were last used so far back.
+constexpr std::array<std::string_view, nn::reuse_distances.size()> reuse_features{"far_1_MiB", "far_4_MiB",
+                                                                                  "far_16_MiB", "far_64_MiB"};
+
+using FeatureNames = std::array<std::vector<std::string_view>, kernel_kinds>;
+FeatureNames with_reuse(FeatureNames names) {
+  for (auto& of_kind : names) of_kind.insert(of_kind.end(), reuse_features.begin(), reuse_features.end());
+  return names;
+}
+
+/// Each call has the share of the far bytes that it has of all bytes.
+void append_reuse(KernelProblem& problem, const nn::Reuse& reuse) {
+  const double bytes = problem.bytes();
+  for (KernelCall& call : problem.calls)
+    for (const double far : reuse.far_bytes) call.features.push_back(bytes > 0 ? far * call.bytes / bytes : 0);
+}
 
 }  // namespace
 
@@ -398,7 +436,7 @@ double KernelProblem::bytes() const {
 }
 
 const std::vector<std::string_view>& feature_names(KernelKind kind) {
-  static const std::array<std::vector<std::string_view>, kernel_kinds> names{{
+  static const FeatureNames names = with_reuse({{
       convolution_features,
       convolution_features,
       convolution_features,
@@ -414,11 +452,11 @@ const std::vector<std::string_view>& feature_names(KernelKind kind) {
        "elements", "inputs", "row", "run", "flops", "bytes"},
       {"optimiser", "elements", "tensors", "flops", "bytes"},
       {"boxes", "run", "bytes"},
-  }};
+  }});
   return names[static_cast<std::size_t>(kind)];
 }
 
-KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node) {
+KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node, const nn::Reuse& reuse) {
   Maker maker{plan, node};
   maker.problem.key = kind(node.work);
   std::visit([&](const auto& work) { maker.add(work); }, node.work);
@@ -433,6 +471,7 @@ KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node) {
     maker.problem.key += " elements " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[1])) +
                          " tensors " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[2]));
   }
+  append_reuse(maker.problem, reuse);
   return maker.problem;
 }
 

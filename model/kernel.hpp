@@ -2,11 +2,13 @@
 // The kernel problem of a node of a step plan: the facts that determine the time of its kernel on a given machine.
 // Nodes with equal problems take equal time, wherever their boxes lie.
 //
-//   const KernelProblem problem = kernel_of(plan, node);
+//   const std::vector<nn::Reuse> reuse = nn::reuse_of(plan, layout);
+//   const KernelProblem problem = kernel_of(plan, plan.nodes[n], reuse[n]);
 //   problem.key;                       // "convolution forward n4 c64 f64 in 34x34 …": names it in tables of times
 //   for (const KernelCall& call : problem.calls) call.flops;
 //
 // Pure arithmetic on the plan.
+#include <aloni/nn/plan/reuse.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
 #include <cstdint>
@@ -56,7 +58,8 @@ struct KernelProblem {
 /// The names of KernelCall::features of a kind: "samples", "channels", …
 const std::vector<std::string_view>& feature_names(KernelKind kind);
 
+/// `reuse`: of the node, for the features of learned models. The key, flops and bytes do not depend on it.
 /// @pre `node` is a node of `plan` whose work is neither a transfer nor a reduction
-KernelProblem kernel_of(const nn::StepPlan& plan, const nn::PlanNode& node);
+KernelProblem kernel_of(const nn::StepPlan& plan, const nn::PlanNode& node, const nn::Reuse& reuse = {});
 
 }  // namespace aloni::model

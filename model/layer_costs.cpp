@@ -59,13 +59,16 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
     for (const Extents& e : f.inputs) kind += to_string(e) + " ";
     if (f.last_before_softmax) kind += "last";
     kinds_.push_back(std::move(kind));
+    // Activations and parameters with their gradients, and two states of each parameter at most.
+    step_bytes_ += element_bytes(options.step) *
+                   (2 * static_cast<double>(f.output.size()) / ranks + 4 * static_cast<double>(f.weights));
   }
 }
 
 LayerCosts::~LayerCosts() = default;
 
 detail::PricedNetwork LayerCosts::priced_network() const {
-  return {network_, machine_, kernels_, ranks_, options_, description_, *nodes_, folds_pointwise_, *fits_};
+  return {network_, machine_, kernels_, ranks_, options_, description_, *nodes_, folds_pointwise_, *fits_, step_bytes_};
 }
 
 double LayerCosts::bucket_flight() const {

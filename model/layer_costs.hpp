@@ -99,6 +99,7 @@ class LayerCosts {
   std::unique_ptr<const detail::NodeMap> nodes_;
   std::unique_ptr<FittedCollectives> fits_;
   bool folds_pointwise_ = false;
+  double step_bytes_ = 0;  // that a rank uses in a step, roughly
   std::vector<LayerFacts> facts_;
   std::vector<std::string> kinds_;
   std::map<std::pair<std::string, std::string>, LayerPrice> prices_;

@@ -299,12 +299,10 @@ void bring_up_to_date(Json& json) {
   const Json version = json[version_name];
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
-  if (const auto learned = json.find("learned"); learned != json.end() && learned->is_array()) {
-    const std::set<Json> same_features{"dense", "resampling", "optimiser"};
-    std::erase_if(learned->get_ref<Json::array_t&>(), [&](const Json& model) {
-      return model.is_object() && model.contains("kind") && !same_features.contains(model["kind"]);
-    });
-  }
+  // Models of versions before do not know where caches have lost operands.
+  if (const auto learned = json.find("learned"); learned != json.end() && learned->is_array())
+    std::erase_if(learned->get_ref<Json::array_t&>(), [](const Json& model) { return model.is_object(); });
+  if (version == 8) return;
   if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
     planning->emplace("product_bytes", MachineDescription{}.product_bytes);
   if (version == 7) return;

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 
 #include <set>
@@ -20,13 +21,18 @@ std::vector<KernelTask> kernel_tasks(const std::vector<PlannedNetwork>& networks
     for (const int rank : nn::find_representatives(n.network, layers, description).ranks) {
       const auto plan =
           std::make_shared<const nn::StepPlan>(nn::plan_step(n.network, layers, rank, n.kind, description, n.step));
+      const std::vector<nn::Reuse> reuse = nn::reuse_of(*plan, nn::lay_out_memory({plan.get()}, description));
       for (int i = 0; i < static_cast<int>(plan->nodes.size()); ++i) {
         const nn::PlanNode& node = plan->nodes[static_cast<std::size_t>(i)];
         if (node.kind() != nn::NodeKind::kernel) continue;
         KernelProblem problem = kernel_of(*plan, node);
         if (known.times.contains(problem.key) || !seen.insert(problem.key).second) continue;
-        tasks.push_back(
-            {.key = problem.key, .plan = plan, .node = i, .bytes = problem.bytes(), .flops = problem.flops()});
+        tasks.push_back({.key = problem.key,
+                         .plan = plan,
+                         .node = i,
+                         .bytes = problem.bytes(),
+                         .flops = problem.flops(),
+                         .reuse = reuse[static_cast<std::size_t>(i)]});
       }
     }
   }

@@ -6,6 +6,7 @@
 //   measure_kernels(tasks, measure, table, [](const KernelProgress& p) { report(p.done, p.all); return true; });
 //
 // Measuring is handed in: tools/measure_kernels.hpp runs kernels of this process, tests make up times. Pure.
+#include <aloni/model/kernel.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -35,6 +36,9 @@ struct KernelTask {
   std::shared_ptr<const nn::StepPlan> plan;
   int node = 0;
   double bytes = 0, flops = 0;
+  nn::Reuse reuse = {};  ///< of the node
+
+  KernelProblem problem() const { return kernel_of(*plan, plan->nodes[static_cast<std::size_t>(node)], reuse); }
 };
 
 /// The distinct problems of all ranks of all networks that `known` does not have, in the order of the networks and

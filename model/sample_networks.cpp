@@ -14,6 +14,12 @@ namespace aloni::model {
 
 namespace {
 
+constexpr double share_of_volumes = 0.2;
+/// Networks like the last layers of large ones: a few pixels of many channels. Weights are most of their bytes.
+constexpr double share_of_deep = 0.25;
+/// And like the first layers of large ones: many pixels, and enough channels for the peak rate. They take long.
+constexpr double share_of_large = 0.05;
+
 /// Numbers of one stream: one stream for each network that is drawn.
 class Draws {
  public:
@@ -31,7 +37,14 @@ class Draws {
                       least, most);
   }
   /// Most networks have multiples of 8 or 16 channels, but for the first layer and splits of small ones by filter.
-  Index channels() {
+  enum class Size { usual, deep, large };
+  Size size() {
+    const double share = uniform();
+    return share < share_of_deep ? Size::deep : share < share_of_deep + share_of_large ? Size::large : Size::usual;
+  }
+  Index channels(Size size) {
+    if (size == Size::deep) return 16 * integer(6, 64);
+    if (size == Size::large) return 16 * integer(3, 16);
     const double kind = uniform();
     if (kind < 0.2) return integer(1, 18);
     const Index unit = kind < 0.35 ? 8 : 16;
@@ -42,7 +55,6 @@ class Draws {
   std::uint64_t seed_, stream_, next_ = 0;
 };
 
-constexpr double share_of_volumes = 0.15;
 /// The splits of networks on two ranks, and the share of networks that have them.
 constexpr std::pair<const char*, double> splits[]{{"h2", 0.2}, {"w2", 0.12}, {"c2", 0.1}, {"f2", 0.1}};
 /// Outputs of the first convolution, so that each rank has some behind the pooling, and an interior before it.
@@ -55,15 +67,19 @@ struct Drawn {
 
 Drawn draw(Draws draws) {
   using namespace nn;
-  const Index channels = draws.channels(), filters = draws.channels();
+  const Draws::Size size = draws.size();
+  const bool is_deep = size == Draws::Size::deep, is_large = size == Draws::Size::large;
   const bool is_volume = draws.uniform() < share_of_volumes;
+  const Index channels = draws.channels(size), filters = draws.channels(size);
   const int rank = is_volume ? 3 : 2;
-  const Index width = draws.integer(4, is_volume ? 64 : 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
+  const Index widest = is_volume ? 64 : 256;
+  const Index width = is_deep ? draws.integer(2, 16) : draws.integer(is_large ? widest / 3 : 4, widest);
+  const Index kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
   // Splits cut the height, down to one row of a border.
   const Index height = draws.uniform() < 0.5 ? width : draws.integer(1, width);
   const Index depth = is_volume ? draws.integer(2, width) : 1;
-  const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, 128);
-  const Index second_filters = draws.channels(), second_kernel = draws.one_of({1, 3, 3, 3, 5});
+  const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, is_large ? 4 : is_deep ? 16 : 128);
+  const Index second_filters = draws.channels(size), second_kernel = draws.one_of({1, 3, 3, 3, 5});
   const Index window = draws.one_of({2, 3});
   const bool is_maximum = draws.uniform() < 0.6, joins_pixels = draws.uniform() < 0.5;
   const Index features = draws.integer(8, 2048);

@@ -194,7 +194,7 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
   command_->add_flag("--quick", quick_, "At most 20 seconds: no kernels, and coarse figures of all else");
   command_->add_flag("--resume", resume_, "Keep the figures of --output if it exists, and add kernels");
   command_
-      ->add_option("--kernels", kernels_, "Time for kernels, seconds; 0: none. Four minutes give useful learned models")
+      ->add_option("--kernels", kernels_, "Time for kernels, seconds; 0: none. Eight minutes give good learned models")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->take_last();

@@ -46,7 +46,7 @@ class CalibrateCommand {
   ConvolutionArguments convolutions_;
   std::string output_, json_, tiles_;
   bool quick_ = false, resume_ = false;
-  double kernels_ = 240;
+  double kernels_ = 480;
   std::size_t largest_bytes_ = std::size_t{32} << 20;
   double seconds_ = 0.5;
 };

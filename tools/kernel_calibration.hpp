@@ -2,7 +2,7 @@
 // The part of `aloni calibrate` that measures kernels: those of random small networks (model/sample_networks.hpp), for
 // as long as the user gives it. A learned model of each kind of kernels follows from them.
 //
-//   add_kernels(comm, machine, {.seconds = 240}, progress, save);
+//   add_kernels(comm, machine, {.seconds = 480}, progress, save);
 //   const std::vector<LearnedSummary> summaries = learn_kernels(comm, machine);
 //
 // The table of the machine is the state of the work. With a machine from a file, only missing kernels are measured.
@@ -17,8 +17,8 @@
 namespace aloni::tools {
 
 struct KernelCalibrationOptions {
-  double seconds = 240;  ///< no kernel starts after this time
-  int most_networks = 1000;
+  double seconds = 480;  ///< no kernel starts after this time
+  int most_networks = 3000;
   std::uint64_t seed = 1;  ///< of the networks; equal for all machines
 };
 

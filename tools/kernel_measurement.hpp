@@ -19,8 +19,9 @@ struct KernelMeasurementOptions {
 };
 
 /// Kernels run on the execution space that networks of the plan's type use.
-/// The result is collective: all ranks of `comm` pass equal plans, which outlive it. Its exceptions are those of
-/// nn::measure_node. @pre `machine` and Kokkos outlive the result
+/// The result is collective: all ranks of `comm` pass equal plans. They outlive the result, which keeps the layout of
+/// the last one by its address. Its exceptions are those of nn::measure_node.
+/// @pre `machine` and Kokkos outlive the result
 model::MeasureKernel kernel_measurement(const comm::Communicator& comm, const model::Machine& machine,
                                         const KernelMeasurementOptions& options = {});
 

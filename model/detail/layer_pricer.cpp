@@ -1,6 +1,7 @@
 #include <aloni/model/detail/layer_pricer.hpp>
 
 #include <aloni/model/detail/reduced_layer.hpp>
+#include <aloni/nn/plan/reuse.hpp>
 #include <aloni/nn/step_graph.hpp>
 
 #include <algorithm>
@@ -64,7 +65,11 @@ class LayerPricer {
       if (!counts(node)) continue;
       const double before = now;
       if (action.kind == nn::StepActionKind::run) {
-        now += net_.kernels.of(kernel_of(plan_, node)).seconds;
+        // The layers around this one are not planned, so all operands count as used a whole step ago.
+        KernelProblem problem = kernel_of(plan_, node);
+        if (!net_.machine.learned.empty())
+          problem = kernel_of(plan_, node, nn::reuse_at(problem.bytes(), net_.step_bytes));
+        now += net_.kernels.of(problem).seconds;
       } else if (action.kind == nn::StepActionKind::finish) {
         now = std::max(now, ready[n]) + finish[n];
       } else if (const auto* transfer = std::get_if<nn::TransferWork>(&node.work)) {

@@ -21,6 +21,7 @@ struct PricedNetwork {
   const NodeMap& nodes;
   bool folds_pointwise;  ///< as the argument of reduce()
   FittedCollectives& fits;
+  double step_bytes;  ///< that a rank uses in a step, roughly
 };
 
 /// @pre effective_split(facts, split) == split

@@ -4,6 +4,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/model/kernel.hpp>
 #include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/nn/stream_plan.hpp>
 
@@ -124,6 +125,10 @@ void PricedSection::price(RankClass& c, const Machine& machine, const KernelTime
         c.waits[static_cast<std::size_t>(event.before)].push_back(event.after);
   }
   c.far_wires.resize(static_cast<std::size_t>(c.plan.communications));
+  // Learned models need it, and nothing else.
+  const std::vector<nn::Reuse> reuse = machine.learned.empty()
+                                           ? std::vector<nn::Reuse>(c.plan.nodes.size())
+                                           : nn::reuse_of(c.plan, nn::lay_out_memory({&c.plan}, description_));
   for (std::size_t n = 0; n < c.nodes.size(); ++n) {
     const nn::PlanNode& node = c.plan.nodes[n];
     NodeCosts& costs = c.nodes[n];
@@ -149,7 +154,7 @@ void PricedSection::price(RankClass& c, const Machine& machine, const KernelTime
       const Index bytes = c.plan.buffers[static_cast<std::size_t>(copy->buffer)].bytes();
       costs.kernel = {copy_seconds(machine, static_cast<double>(bytes)), KernelSource::roofline};
     } else {
-      costs.kernel = kernels.of(kernel_of(c.plan, node));
+      costs.kernel = kernels.of(kernel_of(c.plan, node, reuse[n]));
       const double fixed = costs.kernel.source == KernelSource::roofline
                                ? std::min(machine.processor.kernel_seconds, costs.kernel.seconds)
                                : 0;

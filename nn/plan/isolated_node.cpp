@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/detail/addresses.hpp>
 #include <aloni/views/extents.hpp>
 
 #include <algorithm>
@@ -18,16 +19,12 @@ namespace aloni::nn {
 
 namespace {
 
+using detail::Addresses;
+using detail::AddressRange;
+using detail::for_each_region;
 using views::Dim;
 
 const PlanNode& node_at(const StepPlan& plan, int n) { return plan.nodes[static_cast<std::size_t>(n)]; }
-
-/// Calls f(region) for each region of the node.
-template <class F>
-void for_each_region(const PlanNode& node, const F& f) {
-  for (const auto* regions : {&node.reads, &node.writes})
-    for (const PlanRegion& region : *regions) f(region);
-}
 
 /// The weights by which a convolution multiplies; -1 for other work.
 int multiplied_weights(const Work& work) {
@@ -149,60 +146,6 @@ struct Adapter {
   void operator()(Other&) const {}
 };
 
-/// Bytes [first, end) of the memory of a plan.
-struct AddressRange {
-  Index first = 0, end = 0;
-
-  Index bytes() const { return std::max<Index>(0, end - first); }
-};
-
-/// Addresses for all buffers of a plan: those of its layout, then gradients of parameters, and others behind them.
-class Addresses {
- public:
-  Addresses(const StepPlan& plan, const MemoryLayout& layout) : plan_(plan), first_(plan.buffers.size(), 0) {
-    Index next = layout.bytes();
-    const Index host = std::exchange(next, next + layout.host_bytes);
-    std::vector<Index> segments;
-    for (const GradientMemory& segment : plan.gradient_memory) {
-      segments.push_back(next);
-      next += segment.bytes;
-    }
-    for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
-      const PlanBuffer& buffer = plan.buffers[b];
-      if (buffer.alias != no_buffer) continue;
-      if (const auto place = layout.places.find(buffer.name); place != layout.places.end()) {
-        const int segment = place->second.segment;
-        const MemoryKind memory = place->second.memory;
-        first_[b] = place->second.offset + (segment >= 0 ? segments.at(static_cast<std::size_t>(segment))
-                                            : memory == MemoryKind::host   ? host
-                                            : memory == MemoryKind::shared ? layout.private_bytes
-                                                                           : 0);
-      } else {
-        first_[b] = next;
-        next += buffer.bytes();
-      }
-    }
-  }
-  /// From the first to the last element of the region; empty for memory of kernels.
-  AddressRange of(const PlanRegion& r) const {
-    const PlanBuffer& buffer = plan_.buffers[static_cast<std::size_t>(r.buffer)];
-    const Index start = first_[static_cast<std::size_t>(plan_.root(r.buffer))];
-    if (buffer.by_kernels || r.box.empty()) return {};
-    Index first = 0, last = 0;
-    for (std::size_t d = 0; d < r.box.lo.size(); ++d) {
-      const Index extent = buffer.box.hi[d] - buffer.box.lo[d];
-      first = first * extent + r.box.lo[d] - buffer.box.lo[d];
-      last = last * extent + r.box.hi[d] - 1 - buffer.box.lo[d];
-    }
-    const Index size = bytes_of(buffer.type);
-    return {start + first * size, start + (last + 1) * size};
-  }
-
- private:
-  const StepPlan& plan_;
-  std::vector<Index> first_;  ///< by root
-};
-
 /// A set of bytes.
 class Bytes {
  public:
@@ -232,9 +175,9 @@ double code_distance_of(const StepPlan& plan, int node, const MemoryLayout& layo
   const int nodes = static_cast<int>(plan.nodes.size());
   double bytes = 0;
   for (int back = 1; back <= nodes; ++back) {
-    const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
-    if (before.work.index() == node_at(plan, node).work.index()) break;
-    for_each_region(before, [&](const PlanRegion& r) { bytes += static_cast<double>(addresses.of(r).bytes()); });
+    const int before = (node - back + nodes) % nodes;
+    if (node_at(plan, before).work.index() == node_at(plan, node).work.index()) break;
+    for_each_region(plan, before, [&](const PlanRegion& r) { bytes += static_cast<double>(addresses.of(r).bytes()); });
   }
   return bytes;
 }
@@ -270,8 +213,8 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
   const int nodes = static_cast<int>(plan.nodes.size());
   std::size_t missing = pieces.size();
   for (int back = 1; back <= nodes && missing > 0; ++back) {
-    const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
-    for_each_region(before, [&](const PlanRegion& r) {
+    const int before = (node - back + nodes) % nodes;
+    for_each_region(plan, before, [&](const PlanRegion& r) {
       const AddressRange range = addresses.of(r);
       for (Piece& piece : pieces)
         if (!piece.found && std::max(piece.range.first, range.first) < std::min(piece.range.end, range.end)) {
@@ -279,12 +222,12 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
           --missing;
         }
     });
-    for_each_region(before, [&](const PlanRegion& r) {
+    for_each_region(plan, before, [&](const PlanRegion& r) {
       const AddressRange range = addresses.of(r);
       bytes += static_cast<double>(range.bytes());
       distance += static_cast<double>(used.add(range));
     });
-    flops += cost(plan, before).flops;
+    flops += cost(plan, node_at(plan, before)).flops;
   }
   for (Piece& piece : pieces)
     if (!piece.found) set(piece);
@@ -332,7 +275,7 @@ IsolatedNode isolate(const StepPlan& plan, int node, const MemoryLayout& layout)
   }
   alone.plan.nodes.push_back(node_at(plan, node));
   for (PlanNode& n : alone.plan.nodes) std::visit(Adapter{plan, alone.parameters}, n.work);
-  for_each_region(node_at(plan, node), [&](const PlanRegion& r) {
+  for_each_region(plan, node, [&](const PlanRegion& r) {
     if (!plan.buffers[static_cast<std::size_t>(r.buffer)].by_kernels && !r.box.empty())
       alone.operands.push_back({.region = r});
   });

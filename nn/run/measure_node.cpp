@@ -46,16 +46,22 @@ void touch(const Exec& exec, std::byte* data, Index bytes) {
       });
 }
 
-/// Values for any kernel: finite, no denormals, magnitudes from 0.5 to 1.5, of both signs.
+/// Values for any kernel: finite, no denormals, magnitudes from 0.5 to 1.5, of both signs. They repeat after `period`.
 template <class U, class Exec>
 void fill_random(const Exec& exec, U* data, Index elements) {
+  constexpr Index period = Index{1} << 14;
   Kokkos::parallel_for(
-      "aloni::nn::fill_operand", Kokkos::RangePolicy<Exec>(exec, 0, elements), KOKKOS_LAMBDA(Index i) {
+      "aloni::nn::fill_operand", Kokkos::RangePolicy<Exec>(exec, 0, std::min(period, elements)),
+      KOKKOS_LAMBDA(Index i) {
         // Of good quality: a processor learns the signs of a simple pattern.
         const std::uint64_t bits = random::integer(1, 0, static_cast<std::uint64_t>(i));
         const float size = 0.5f + static_cast<float>((bits >> 8) & 0xFFFF) / 65536.0f;
         data[i] = static_cast<U>((bits & 1) != 0 ? -size : size);
       });
+  if (elements <= period) return;
+  Kokkos::parallel_for(
+      "aloni::nn::fill_operand", Kokkos::RangePolicy<Exec>(exec, period, elements),
+      KOKKOS_LAMBDA(Index i) { data[i] = data[i % period]; });
 }
 template <class U, class Exec>
 void fill_constant(const Exec& exec, U* data, Index elements, U value) {

@@ -48,6 +48,48 @@ TEST(Kernel, EveryNodeOfTheZooHasAProblem) {
   }
 }
 
+TEST(Kernel, CallsHaveTheirSharesOfTheFarBytes) {
+  const nn::StepPlan plan = plan_of(small("mesh1k"), "h2", 2, 0, 4, nn::StepKind::training, {.largest_overhead = 1000});
+  std::size_t most_calls = 0;
+  for (const nn::PlanNode& node : plan.nodes) {
+    if (!is_kernel(node)) continue;
+    const KernelProblem near = kernel_of(plan, node), far = kernel_of(plan, node, {{800, 400, 200, 100}});
+    EXPECT_EQ(near.key, far.key);
+    most_calls = std::max(most_calls, far.calls.size());
+    std::vector<double> sums(nn::reuse_distances.size(), 0);
+    for (std::size_t c = 0; c < far.calls.size(); ++c) {
+      const std::size_t first = far.calls[c].features.size() - sums.size();
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += far.calls[c].features[first + i];
+        EXPECT_EQ(near.calls[c].features[first + i], 0);
+      }
+    }
+    if (!far.calls.empty()) EXPECT_NEAR(sums[0] + sums[1] + sums[2] + sums[3], 1500, 1e-6) << node.label;
+  }
+  EXPECT_GT(most_calls, 1u);
+}
+
+TEST(Kernel, ConvolutionsKnowTheProductsOutsideOfTheirInput) {
+  const auto names = feature_names(KernelKind::convolution_forward);
+  const auto inside = static_cast<std::size_t>(std::ranges::find(names, "inside") - names.begin());
+  // 3 × 3 taps with a padding of 1: of 3 · n products in a row, two have no input. A stride of 2 leaves one of them.
+  const auto share_of = [&](Index width, Index stride) {
+    nn::NetworkDescription net;
+    net.input = views::make_extents(1, {width, width}, 16);
+    net.loss = nn::Loss::mean_squared_error;
+    net.layers = {{"conv", nn::Convolution{.filters = 16, .window = nn::square_window(2, 3, stride, 1)}, {"input"}}};
+    const nn::StepPlan plan = plan_of(net, "1", 1, 0, 1);
+    for (const nn::PlanNode& node : plan.nodes)
+      if (std::holds_alternative<nn::ConvolutionWork>(node.work))
+        return kernel_of(plan, node).calls.at(0).features[inside];
+    return 0.0;
+  };
+  const auto square = [](double x) { return x * x; };
+  EXPECT_DOUBLE_EQ(share_of(1, 1), square(1.0 / 3));
+  EXPECT_DOUBLE_EQ(share_of(4, 1), square(10.0 / 12));
+  EXPECT_DOUBLE_EQ(share_of(4, 2), square(5.0 / 6));
+}
+
 TEST(Kernel, FlopsAreThoseOfTheCost) {
   for (const char* const model : {"lenet5", "resnet18", "unet2d"}) {
     const nn::StepPlan plan = plan_of(small(model), "w2", 2, 0, 4);

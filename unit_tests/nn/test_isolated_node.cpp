@@ -99,6 +99,22 @@ TEST(IsolatedNode, TheFirstNodeOfAPassOrdersTheFilters) {
   EXPECT_EQ(ordering, 1);
 }
 
+TEST(IsolatedNode, TheFirstNodeOfAPassReadsItsFilters) {
+  const Planned p = planned(lenet(), "h2", 2, {.largest_overhead = 1000});
+  const ConvolutionWeights& weights = p.plan.convolution_weights.at(1);
+  int nodes = 0;
+  for (int n = 0; n < static_cast<int>(p.plan.nodes.size()); ++n) {
+    const auto* const work = std::get_if<ConvolutionWork>(&p.plan.nodes[static_cast<std::size_t>(n)].work);
+    if (!work || work->weights != 1) continue;
+    ++nodes;
+    const auto operands = p.isolated(n).operands;
+    const auto filters = std::ranges::find(operands, weights.w, [](const Operand& o) { return o.region.buffer; });
+    ASSERT_EQ(filters != operands.end(), orders_filters(p.plan, n)) << p.plan.nodes[static_cast<std::size_t>(n)].label;
+    if (filters != operands.end()) EXPECT_EQ(filters->region.box, weights.parts.at(0).box);
+  }
+  EXPECT_GT(nodes, 2);
+}
+
 TEST(IsolatedNode, AnUpdateHasANetworkWithItsTensors) {
   const Planned p = planned(lenet());
   const IsolatedNode alone = p.isolated(p.find<OptimiserWork>("update"));

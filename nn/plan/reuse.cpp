@@ -1,0 +1,126 @@
+#include <aloni/nn/plan/reuse.hpp>
+
+#include <aloni/nn/plan/detail/addresses.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace aloni::nn {
+
+namespace {
+
+using detail::AddressRange;
+
+/// Sums of numbers that change, over a range of places.
+class PrefixSums {
+ public:
+  explicit PrefixSums(std::size_t places) : tree_(places + 1, 0) {}
+  void add(std::size_t place, Index value) {
+    for (std::size_t i = place + 1; i < tree_.size(); i += i & (~i + 1)) tree_[i] += value;
+  }
+  /// Of the places before `end`.
+  Index before(std::size_t end) const {
+    Index sum = 0;
+    for (std::size_t i = end; i > 0; i -= i & (~i + 1)) sum += tree_[i];
+    return sum;
+  }
+
+ private:
+  std::vector<Index> tree_;
+};
+
+/// The memory in ranges, each with the time of its last use.
+class LastUses {
+ public:
+  explicit LastUses(std::size_t times) : bytes_(times) {}
+
+  /// Calls f(bytes, distance) for the parts of a range. Memory that was never used has no part.
+  template <class F>
+  void for_each_part(const AddressRange& range, std::size_t now, const F& f) const {
+    for (auto i = first_after(range.first); i != uses_.end() && i->first < range.end; ++i) {
+      const AddressRange part{std::max(range.first, i->first), std::min(range.end, i->second.end)};
+      f(part.bytes(), bytes_.before(now) - bytes_.before(i->second.time + 1));
+    }
+  }
+
+  void use(const AddressRange& range, std::size_t now) {
+    if (range.bytes() == 0) return;
+    split(range.first);
+    split(range.end);
+    const auto begin = uses_.lower_bound(range.first), end = uses_.lower_bound(range.end);
+    for (auto i = begin; i != end; ++i) bytes_.add(i->second.time, i->first - i->second.end);
+    uses_.erase(begin, end);
+    uses_.emplace(range.first, Use{range.end, now});
+    bytes_.add(now, range.bytes());
+  }
+
+ private:
+  struct Use {
+    Index end;
+    std::size_t time;
+  };
+  using Uses = std::map<Index, Use>;  // by the first byte; disjoint
+
+  /// The first range that ends behind `address`.
+  Uses::const_iterator first_after(Index address) const {
+    auto i = uses_.upper_bound(address);
+    if (i != uses_.begin() && std::prev(i)->second.end > address) --i;
+    return i;
+  }
+  /// Makes `address` a border of ranges.
+  void split(Index address) {
+    auto i = uses_.lower_bound(address);
+    if (i == uses_.begin() || std::prev(i)->second.end <= address) return;
+    --i;
+    const Use rest = i->second;
+    i->second.end = address;
+    uses_.emplace(address, rest);
+  }
+
+  Uses uses_;
+  PrefixSums bytes_;  // by the time of their last use
+};
+
+double number_of(const views::Box& box) { return box.empty() ? 0 : static_cast<double>(box.size()); }
+
+}  // namespace
+
+Reuse reuse_at(double bytes, double distance) {
+  Reuse reuse;
+  for (std::size_t i = 0; i < reuse_distances.size(); ++i)
+    if (distance >= reuse_distances[i]) reuse.far_bytes[i] = bytes;
+  return reuse;
+}
+
+std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
+  const detail::Addresses addresses(plan, layout);
+  LastUses uses(2 * plan.nodes.size());
+  std::vector<Reuse> all(plan.nodes.size());
+  for (const bool counts : {false, true}) {
+    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+      const PlanNode& node = plan.nodes[n];
+      const std::size_t now = n + (counts ? plan.nodes.size() : 0);
+      if (counts && node.kind() == NodeKind::kernel) {
+        detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
+          const AddressRange range = addresses.of(r);
+          if (range.bytes() == 0) return;
+          // A box with gaps spans more bytes than it has.
+          const double bytes =
+              number_of(r.box) * static_cast<double>(bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type));
+          const double share = bytes / static_cast<double>(range.bytes());
+          uses.for_each_part(range, now, [&](Index part, Index distance) {
+            const Reuse of_part = reuse_at(share * static_cast<double>(part), static_cast<double>(distance));
+            for (std::size_t i = 0; i < of_part.far_bytes.size(); ++i) all[n].far_bytes[i] += of_part.far_bytes[i];
+          });
+        });
+      }
+      detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) { uses.use(addresses.of(r), now); });
+    }
+  }
+  return all;
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,40 @@
+#pragma once
+// How far back the operands of the kernels of a step were used: the reason why equal kernels take different times.
+//
+//   const MemoryLayout layout = lay_out_memory({&plan}, machine);
+//   const std::vector<Reuse> reuse = reuse_of(plan, layout);
+//   reuse[n].far_bytes;   // of node n: bytes that were last used more than reuse_distances[0], [1], … bytes ago
+//
+// The stack distance of a byte is the number of other bytes that a step uses between two uses of it (isolated_node.hpp
+// has the source). A cache that is smaller than the distance has lost the byte. isolate() finds the distances of one
+// node; here all nodes are done in one walk over two steps, with a binary indexed tree over time (Fenwick, A new data
+// structure for cumulative frequency tables, 1994).
+//
+// Pure arithmetic on the plan.
+#include <aloni/nn/plan/memory_layout.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <array>
+#include <vector>
+
+namespace aloni::nn {
+
+/// In bytes: between the sizes of caches of usual processors.
+inline constexpr std::array<double, 4> reuse_distances{1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+struct Reuse {
+  /// Bytes of the regions of a node whose distance is at least reuse_distances[i]. Descending. Regions that the node
+  /// reads and writes count twice, as in NodeCost.
+  std::array<double, reuse_distances.size()> far_bytes = {};
+
+  friend bool operator==(const Reuse&, const Reuse&) = default;
+};
+
+/// One for each node; zeros for transfers and sums over ranks. Steps repeat: the last use may be in the step before.
+/// `layout`: of the plan, or of several plans of which it is one.
+std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout);
+
+/// Of a node whose regions have `bytes` bytes, if all of them were used `distance` bytes ago.
+Reuse reuse_at(double bytes, double distance);
+
+}  // namespace aloni::nn
