@@ -17,8 +17,10 @@ namespace {
 constexpr double share_of_volumes = 0.2;
 /// Networks like the last layers of large ones: a few pixels of many channels. Weights are most of their bytes.
 constexpr double share_of_deep = 0.25;
-/// And like the first layers of large ones: many pixels, and enough channels for the peak rate. They take long.
-constexpr double share_of_large = 0.05;
+/// Like the first layers of large ones: many pixels, and enough channels for the peak rate. They take long.
+constexpr double share_of_large = 0.02;
+/// Like LeNet-5: few channels everywhere.
+constexpr double share_of_narrow = 0.12;
 
 /// Numbers of one stream: one stream for each network that is drawn.
 class Draws {
@@ -37,14 +39,20 @@ class Draws {
                       least, most);
   }
   /// Most networks have multiples of 8 or 16 channels, but for the first layer and splits of small ones by filter.
-  enum class Size { usual, deep, large };
+  enum class Size { usual, deep, large, narrow };
   Size size() {
-    const double share = uniform();
-    return share < share_of_deep ? Size::deep : share < share_of_deep + share_of_large ? Size::large : Size::usual;
+    double place = uniform();
+    for (const auto& [size, share] :
+         {std::pair{Size::deep, share_of_deep}, {Size::large, share_of_large}, {Size::narrow, share_of_narrow}}) {
+      place -= share;
+      if (place < 0) return size;
+    }
+    return Size::usual;
   }
   Index channels(Size size) {
     if (size == Size::deep) return 16 * integer(6, 64);
     if (size == Size::large) return 16 * integer(3, 16);
+    if (size == Size::narrow) return integer(1, 18);
     const double kind = uniform();
     if (kind < 0.2) return integer(1, 18);
     const Index unit = kind < 0.35 ? 8 : 16;
@@ -73,11 +81,11 @@ Drawn draw(Draws draws) {
   const Index channels = draws.channels(size), filters = draws.channels(size);
   const int rank = is_volume ? 3 : 2;
   const Index widest = is_volume ? 64 : 256;
-  const Index width = is_deep ? draws.integer(2, 16) : draws.integer(is_large ? widest / 3 : 4, widest);
+  const Index width = is_deep ? draws.integer(1, 16) : draws.integer(is_large ? widest / 3 : 4, widest);
   const Index kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
   // Splits cut the height, down to one row of a border.
   const Index height = draws.uniform() < 0.5 ? width : draws.integer(1, width);
-  const Index depth = is_volume ? draws.integer(2, width) : 1;
+  const Index depth = is_volume ? draws.integer(std::min<Index>(2, width), width) : 1;
   const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, is_large ? 4 : is_deep ? 16 : 128);
   const Index second_filters = draws.channels(size), second_kernel = draws.one_of({1, 3, 3, 3, 5});
   const Index window = draws.one_of({2, 3});

@@ -7,9 +7,9 @@
 // A network has three or four convolutions, batch normalisation, ReLU, a sum or concatenations, pooling and two dense
 // layers. Sizes are drawn on a logarithmic scale (paper performance-models, table 3, has a grid instead; equal costs
 // then need many more problems). Some of the inputs are volumes. A quarter has few pixels and many channels, so that
-// weights are most of the bytes. Half of the networks are split over two ranks, by height, width, channels or filters.
-// So interiors and borders of convolutions are measured too, calls that find filters in the order of kernels, and boxes
-// with gaps between their rows or pixels.
+// weights are most of the bytes. Some are large, and some have few channels. Half of the networks are split over two
+// ranks, by height, width, channels or filters. So interiors and borders of convolutions are measured too, calls that
+// find filters in the order of kernels, and boxes with gaps between their rows or pixels.
 // Pure.
 #include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>
