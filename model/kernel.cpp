@@ -131,6 +131,7 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
   const Operand from = operand_of(plan, source, call.source), to = operand_of(plan, target, call.target);
   const nn::ElementType type = buffer_of(plan, source).type;
   const double weights = real(p.channels_per_group()) * real(p.filters) * product(p.kernel) * real(nn::bytes_of(type));
+  const double inside = share_inside(p);
   KernelCall result{.kind = kind,
                     .type = type,
                     .flops = nn::local::flops(p),
@@ -153,8 +154,8 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
                      filled(p.channels_per_group()),
                      filled(p.filters_per_group()),
                      filled(p.output[2]),
-                     share_inside(p),
-                     result.flops * share_inside(p)};
+                     inside,
+                     result.flops * inside};
   const bool multiplies = kind == KernelKind::convolution_filter &&
                           call.backend == nn::local::ConvolutionBackend::onednn &&
                           nn::local::multiplies_for_filters(p, type);
@@ -410,13 +411,6 @@ FeatureNames with_reuse(FeatureNames names) {
   return names;
 }
 
-/// Each call has the share of the far bytes that it has of all bytes.
-void append_reuse(KernelProblem& problem, const nn::Reuse& reuse) {
-  const double bytes = problem.bytes();
-  for (KernelCall& call : problem.calls)
-    for (const double far : reuse.far_bytes) call.features.push_back(bytes > 0 ? far * call.bytes / bytes : 0);
-}
-
 }  // namespace
 
 std::string_view name(KernelKind kind) { return kernel_kind_names[static_cast<std::size_t>(kind)]; }
@@ -456,6 +450,15 @@ const std::vector<std::string_view>& feature_names(KernelKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+void set_reuse(KernelProblem& problem, const nn::Reuse& reuse) {
+  const double bytes = problem.bytes();
+  for (KernelCall& call : problem.calls) {
+    const double share = bytes > 0 ? call.bytes / bytes : 0;
+    std::ranges::transform(reuse.far_bytes, call.features.end() - std::ssize(reuse.far_bytes),
+                           [share](double far) { return share * far; });
+  }
+}
+
 KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node, const nn::Reuse& reuse) {
   Maker maker{plan, node};
   maker.problem.key = kind(node.work);
@@ -471,7 +474,8 @@ KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node, const nn::Re
     maker.problem.key += " elements " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[1])) +
                          " tensors " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[2]));
   }
-  append_reuse(maker.problem, reuse);
+  for (KernelCall& call : maker.problem.calls) call.features.resize(call.features.size() + reuse.far_bytes.size());
+  set_reuse(maker.problem, reuse);
   return maker.problem;
 }
 

@@ -61,5 +61,7 @@ const std::vector<std::string_view>& feature_names(KernelKind kind);
 /// `reuse`: of the node, for the features of learned models. The key, flops and bytes do not depend on it.
 /// @pre `node` is a node of `plan` whose work is neither a transfer nor a reduction
 KernelProblem kernel_of(const nn::StepPlan& plan, const nn::PlanNode& node, const nn::Reuse& reuse = {});
+/// Replaces the `reuse` of kernel_of(). Each call gets the share of the far bytes that it has of all bytes.
+void set_reuse(KernelProblem& problem, const nn::Reuse& reuse);
 
 }  // namespace aloni::model

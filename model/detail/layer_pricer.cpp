@@ -67,8 +67,7 @@ class LayerPricer {
       if (action.kind == nn::StepActionKind::run) {
         // The layers around this one are not planned, so all operands count as used a whole step ago.
         KernelProblem problem = kernel_of(plan_, node);
-        if (!net_.machine.learned.empty())
-          problem = kernel_of(plan_, node, nn::reuse_at(problem.bytes(), net_.step_bytes));
+        set_reuse(problem, nn::reuse_at(problem.bytes(), net_.step_bytes));
         now += net_.kernels.of(problem).seconds;
       } else if (action.kind == nn::StepActionKind::finish) {
         now = std::max(now, ready[n]) + finish[n];

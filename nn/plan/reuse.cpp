@@ -84,8 +84,6 @@ class LastUses {
   PrefixSums bytes_;  // by the time of their last use
 };
 
-double number_of(const views::Box& box) { return box.empty() ? 0 : static_cast<double>(box.size()); }
-
 }  // namespace
 
 Reuse reuse_at(double bytes, double distance) {
@@ -108,9 +106,8 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
           const AddressRange range = addresses.of(r);
           if (range.bytes() == 0) return;
           // A box with gaps spans more bytes than it has.
-          const double bytes =
-              number_of(r.box) * static_cast<double>(bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type));
-          const double share = bytes / static_cast<double>(range.bytes());
+          const Index bytes = r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type);
+          const double share = static_cast<double>(bytes) / static_cast<double>(range.bytes());
           uses.for_each_part(range, now, [&](Index part, Index distance) {
             const Reuse of_part = reuse_at(share * static_cast<double>(part), static_cast<double>(distance));
             for (std::size_t i = 0; i < of_part.far_bytes.size(); ++i) all[n].far_bytes[i] += of_part.far_bytes[i];
