@@ -98,11 +98,16 @@ class Chooser {
     return choice;
   }
 
-  /// Whether the splits with the least bytes by the sum of stage 2 fit. Among so many ranks hundreds differ, so only
-  /// the first one is planned. Others needed up to 3 % more, because they have ghosts on more sides.
-  bool can_fit() const {
+  /// Whether the splits with the least bytes by the sum of stage 2 fit, or one split for all layers. Among so many
+  /// ranks hundreds differ, so only the first one is planned. Others needed up to 3 % more, because they have ghosts on
+  /// more sides.
+  bool can_fit() {
     constexpr double margin = 1.1;
-    return margin * whole_.bytes_of_first_rank(smallest_splits()) <= whole_.limit();
+    const auto fits = [&](const Splits& splits) {
+      return margin * whole_.bytes_of_first_rank(splits) <= whole_.limit();
+    };
+    return fits(smallest_splits()) ||
+           std::ranges::any_of(smallest_uniform(), [&](const Priced& uniform) { return fits(uniform.splits); });
   }
 
  private:
@@ -346,14 +351,20 @@ class Chooser {
     return space_.splits_of(assign(problem, options_.limits).options);
   }
 
+  /// The strategies with one split for all layers that are most likely to need the least memory.
+  std::vector<Priced> smallest_uniform() {
+    constexpr std::size_t most_uniform = 6;
+    std::vector<Priced> found = uniform_strategies();
+    std::ranges::stable_sort(found, {}, &Priced::bytes);
+    found.resize(std::min(found.size(), most_uniform));
+    return found;
+  }
+
   /// The least memory of the strategies that are most likely to need it.
   MemoryUse least_memory() {
     const Splits smallest = smallest_splits();
     MemoryUse least = whole_.largest_memory(smallest);
-    constexpr std::size_t most_uniform = 6;
-    std::vector<Priced> others = uniform_strategies();
-    std::ranges::stable_sort(others, {}, &Priced::bytes);
-    others.resize(std::min(others.size(), most_uniform));
+    std::vector<Priced> others = smallest_uniform();
     for (Priced& other : others) other.bytes = first_rank_bytes(other.splits);
     for (const Priced& tried : too_large_) others.push_back(tried);
     const auto best = std::ranges::min_element(others, {}, &Priced::bytes);

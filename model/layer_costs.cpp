@@ -37,10 +37,19 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
       // Measured times have the exact shape in their key.
       folds_pointwise_(table_for(machine, machine.ranks_per_node, machine.threads_per_rank) == nullptr),
       facts_(facts_of(network, options.samples)) {
-  std::vector<int> readers(network.layers.size(), 0);
+  const auto size = network.layers.size();
+  std::vector<int> readers(size, 0);
+  std::vector<const nn::Operation*> last_reader(size, nullptr);
   for (const nn::LayerDescription& layer : network.layers)
     for (const std::string& input : layer.inputs)
-      if (const int source = find_layer(network, input); source >= 0) ++readers[static_cast<std::size_t>(source)];
+      if (const int source = find_layer(network, input); source >= 0) {
+        ++readers[static_cast<std::size_t>(source)];
+        last_reader[static_cast<std::size_t>(source)] = &layer.operation;
+      }
+  const auto is_max_pooling = [](const nn::Operation* operation) {
+    const auto* const pooling = std::get_if<nn::Pooling>(operation);
+    return pooling && pooling->kind == nn::PoolingKind::max;
+  };
   for (const LayerFacts& f : facts_) {
     nn::LayerDescription layer = network.layers[static_cast<std::size_t>(f.layer)];
     layer.name = "layer";
@@ -48,10 +57,13 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
     for (std::string& input : layer.inputs) {
       const int source = find_layer(network, input);
       reads_layer = reads_layer || source >= 0;
-      // The kernels of the batch normalisation compute it.
-      is_fused = source >= 0 && readers[static_cast<std::size_t>(source)] == 1 && options.step.fuse_batch_norm &&
-                 std::holds_alternative<nn::Relu>(layer.operation) &&
-                 std::holds_alternative<nn::BatchNorm>(network.layers[static_cast<std::size_t>(source)].operation);
+      // The kernels of the batch normalisation before it compute it, or those of the max pooling behind it.
+      const auto l = static_cast<std::size_t>(f.layer);
+      const bool only_reader = source >= 0 && readers[static_cast<std::size_t>(source)] == 1;
+      is_fused = only_reader && std::holds_alternative<nn::Relu>(layer.operation) &&
+                 ((options.step.fuse_batch_norm &&
+                   std::holds_alternative<nn::BatchNorm>(network.layers[static_cast<std::size_t>(source)].operation)) ||
+                  (options.step.fuse_pooling && readers[l] == 1 && is_max_pooling(last_reader[l])));
       input = "input";
     }
     std::string kind = is_fused ? "fused " : "";

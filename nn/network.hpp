@@ -94,6 +94,9 @@ struct NetworkOptions {
   /// A batch normalisation also computes the ReLU that follows it, and its gradient; or the sum (Add) that follows it,
   /// with the ReLU behind that. In 16-bit types this sum is rounded once instead of twice.
   bool fuse_batch_norm = true;
+  /// A max pooling also computes the ReLU before it, and its gradient, if it is the only reader of that ReLU and needs
+  /// no ghosts. Results are the same to the bit. The input of the ReLU is not kept for the backward pass.
+  bool fuse_pooling = true;
   /// Above 0: each step runs in a random allowed order drawn from this seed, and memory starts as NaN. Tests use it to
   /// find accesses that layers did not declare.
   std::uint64_t schedule_seed = 0;

@@ -68,7 +68,7 @@ set(ALONI_NN_LOCAL_PRIVATE_DEPENDS ${CMAKE_DL_LIBS})
 
 if(aloni_ENABLE_ONEDNN)
   # What includes oneDNN knows no Kokkos: it is compiled by the C++ compiler in every build.
-  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/onednn_primitives.cpp)
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/filter_reorder.cpp local/detail/onednn_primitives.cpp)
   list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_onednn.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS DNNL::dnnl)
 endif()

@@ -63,7 +63,7 @@ struct MaxForwardRow {
   Interval inner;  ///< the windows of a row that lie inside it
 
   void operator()(const Index r) const {
-    const auto& [windows, x, y, argmax, wants_argmax] = all.kernel;
+    const auto& [windows, x, y, argmax, wants_argmax, relu] = all.kernel;
     const PoolingProblem& p = windows.p;
     Index n, od, oh;
     all.rows.row(r, n, od, oh);
@@ -99,7 +99,8 @@ struct MaxForwardRow {
                           .argmax = wants_argmax ? &argmax(n, od, oh, vectors.lo, 0) : nullptr,
                           .argmax_pixel = wants_argmax ? stride_of(argmax, 3) : 0,
                           .pixels = length(vectors),
-                          .channels = p.channels});
+                          .channels = p.channels,
+                          .relu = relu});
   }
 };
 
@@ -244,7 +245,7 @@ struct GlobalAverageBackward {
 
 template <class T, class Exec>
 void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exec> x, Tensor<T, Exec> y,
-                      OutTensor<std::int32_t, Exec> argmax) {
+                      OutTensor<std::int32_t, Exec> argmax, bool relu) {
   constexpr auto operation = "aloni::nn::local::max_pool_forward";
   detail::check_boxes(operation, p, "x", x, "y", y);
   const bool wants_argmax = argmax.data() != nullptr && argmax.size() > 0;
@@ -253,7 +254,7 @@ void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exe
                           (!wants_argmax || detail::has_contiguous_channels(argmax));
   detail::max_pool<detail::MaxForwardRow, T>(
       exec, "aloni::nn::max_pool_forward", y, contiguous,
-      detail::MaxForward<detail::PoolWindows, T, Exec>{{p}, x, y, argmax, wants_argmax});
+      detail::MaxForward<detail::PoolWindows, T, Exec>{{p}, x, y, argmax, wants_argmax, relu});
 }
 
 template <class T, class Exec>
@@ -303,7 +304,7 @@ void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> d
 
 #define INSTANTIATE(T, Exec)                                                                                          \
   template void max_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>, Tensor<T, Exec>,     \
-                                          OutTensor<std::int32_t, Exec>);                                             \
+                                          OutTensor<std::int32_t, Exec>, bool);                                       \
   template void max_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>,                     \
                                            InTensor<std::int32_t, Exec>, Tensor<T, Exec>);                            \
   template void average_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>,  \

@@ -20,9 +20,11 @@ namespace aloni::nn::local {
 /// y = maximum over each window; argmax = its position in the window, (kd * window_h + kh) * window_w + kw. Of equal
 /// maxima the first in window order wins; a NaN wins over every number. A window without elements gives -infinity and
 /// argmax -1. `argmax` has the extents of y, or extent 0 in every dimension if it is not wanted.
+/// `relu`: of max(x, 0). Then argmax is -1 where no element of the window is positive, so max_pool_backward computes
+/// the gradient of x.
 template <class T, class Exec>
 void max_pool_forward(const Exec& exec, const PoolingProblem& problem, InTensor<T, Exec> x, Tensor<T, Exec> y,
-                      OutTensor<std::int32_t, Exec> argmax);
+                      OutTensor<std::int32_t, Exec> argmax, bool relu = false);
 template <class T, class Exec>
 void max_pool_backward(const Exec& exec, const PoolingProblem& problem, InTensor<T, Exec> dy,
                        InTensor<std::int32_t, Exec> argmax, Tensor<T, Exec> dx);

@@ -82,6 +82,8 @@ class StepPlanner : detail::PlannedLayers {
     for (int i = 0; i < size(); ++i)
       for (Edge& edge : node(i).inputs) connect(i, edge);
     for (int i = 0; i < size(); ++i) make_planner(i);
+    for (int i = 0; i < size(); ++i)
+      if (merged_.is_pooled(i)) plan_.pooled_relus.push_back(i);
     for (int i = 0; i < size(); ++i) add_forward(i);
     if (plan_.kind != StepKind::gradients) add_loss();
     if (trains()) {
@@ -478,6 +480,7 @@ class StepPlanner : detail::PlannedLayers {
     if (const int norm = merged_.normalisation_of_first_channels(i); norm >= 0)
       b.known_sums = node(norm).other->channel_sums();
     b.holds_relu = merged_.rectifier_of(i) >= 0;
+    b.holds_relu_before = merged_.is_pooled(layer(i).inputs[0].source);
     if (const int sum = merged_.sum_of(i); sum >= 0) {
       const auto& inputs = node(sum).inputs;
       b.summand = inputs[inputs[0].plan.source == i ? 1 : 0].x;
@@ -492,8 +495,8 @@ class StepPlanner : detail::PlannedLayers {
     builder_.begin("forward " + name_of(i), i, StepPhase::forward);
     detail::ForwardNodes& nodes = forward_[static_cast<std::size_t>(i)];
     nodes.y = node(i).y;
-    nodes.wants_gradient = trains() && wants_gradient(i);
-    if (is_fused(i) || merged_.is_rectifier(i) || merged_.passes_input_on(i)) return;
+    nodes.wants_gradient = trains() && has_backward(i);
+    if (is_fused(i) || merged_.is_rectifier(i) || merged_.is_pooled(i) || merged_.passes_input_on(i)) return;
     if (merged_.normalisation_of_sum(i) >= 0 || merged_.rectifies_sum(i)) return;
     for (Edge& edge : node(i).inputs) {
       nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
@@ -585,7 +588,7 @@ class StepPlanner : detail::PlannedLayers {
   }
 
   void begin_backward(int i) { builder_.begin("backward " + name_of(i), i, StepPhase::backward); }
-  bool has_backward(int i) const { return wants_gradient(i) && !merged_.is_rectifier(i); }
+  bool has_backward(int i) const { return wants_gradient(i) && !merged_.is_rectifier(i) && !merged_.is_pooled(i); }
 
   // The gradient of the filters usually needs no ghosts: it hides the exchange. Without an exchange it hides the sums
   // over ranks of the normalisation before the convolution.

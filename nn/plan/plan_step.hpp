@@ -38,6 +38,7 @@ struct StepOptions {
   /// A batch normalisation also computes the ReLU that follows it, and its gradient; or the sum (Add) that follows it,
   /// with the ReLU behind that.
   bool fuse_batch_norm = true;
+  bool fuse_pooling = true;  ///< a max pooling also computes the ReLU before it, and its gradient
   GradientSums sums = GradientSums::beside_backward;
   /// StepKind::training accumulates gradients over micro-batches (AccumulationWork). All nodes run for each
   /// micro-batch, but for the sums of gradients over ranks and the update: these run for the last one.

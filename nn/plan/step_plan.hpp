@@ -146,6 +146,8 @@ struct StepPlan {
   /// Streams on which the step may run (nn/stream_plan.hpp). Kernels of two streams have scratch memory of their own.
   int streams = 1;
   bool keeps_filters = true;  ///< StepOptions::keeps_filters
+  /// ReLUs, by number of the layer, that the max pooling behind them computes too: they have no nodes.
+  std::vector<int> pooled_relus = {};
 
   /// Position of a buffer. Throws InvalidArgument for an unknown name.
   BufferId find(const std::string& name) const;

@@ -96,6 +96,8 @@ struct RoundingWork {
 struct PoolingWork {
   bool backward = false;
   PoolingKind kind = PoolingKind::max;
+  /// Of the maximum: x and dx are those of the ReLU before this layer, y = max(0, …), and that ReLU has no nodes.
+  bool relu = false;
   local::AverageDivisor divisor = local::AverageDivisor::window;
   local::PoolingProblem problem = {};
   BufferId source = no_buffer, target = no_buffer;  ///< x and y, or dy and dx

@@ -59,11 +59,11 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const PoolingWork& work) -> K
     };
   }
   const auto argmax = positions(plan, work.argmax, work.backward);
-  return [p = work.problem, from, to, argmax, backward = work.backward](const Exec& exec) {
+  return [p = work.problem, from, to, argmax, relu = work.relu, backward = work.backward](const Exec& exec) {
     if (backward) {
       local::max_pool_backward<T, Exec>(exec, p, from, argmax, to);
     } else {
-      local::max_pool_forward<T, Exec>(exec, p, from, to, argmax);
+      local::max_pool_forward<T, Exec>(exec, p, from, to, argmax, relu);
     }
   };
 }

@@ -108,6 +108,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.input_gradient", o.input_gradient);
   values.add("options.fuse_inference", o.fuse_inference);
   values.add("options.fuse_batch_norm", o.fuse_batch_norm);
+  values.add("options.fuse_pooling", o.fuse_pooling);
   values.add("options.schedule_seed", o.schedule_seed);
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));

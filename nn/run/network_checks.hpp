@@ -37,6 +37,7 @@ StepOptions step_options(const NetworkOptions& options, const AllParameters& par
           .input_gradient = options.input_gradient,
           .fuse_inference = options.fuse_inference,
           .fuse_batch_norm = options.fuse_batch_norm,
+          .fuse_pooling = options.fuse_pooling,
           .sums = sums,
           .accumulates = parameters.gradient_sum() != nullptr,
           .update = options.update,

@@ -396,10 +396,10 @@ TEST(ChooseStrategy, SaysHowMuchMemoryIsMissing) {
   const auto net = nn::make_model("lenet5");
   const Machine machine = machine_of(2);
   try {
-    choose_strategy(net, machine, 2, {.samples = 64, .memory = limited(1.5e6), .simulated = 1});
-    FAIL() << "64 samples need more";
+    choose_strategy(net, machine, 2, {.samples = 256, .memory = limited(4e6), .simulated = 1});
+    FAIL() << "256 samples need more";
   } catch (const InvalidArgument& e) {
-    EXPECT_EQ(e.value(), "1500000 bytes");
+    EXPECT_EQ(e.value(), "4000000 bytes");
     EXPECT_THAT(e.expectation(), HasSubstr("at least "));
     EXPECT_THAT(e.expectation(), HasSubstr("layer"));
     EXPECT_THAT(e.expectation(), testing::ContainsRegex("[0-9]+ ranks would do"));

@@ -110,7 +110,9 @@ TEST(IsolatedNode, TheFirstNodeOfAPassReadsItsFilters) {
     const auto operands = p.isolated(n).operands;
     const auto filters = std::ranges::find(operands, weights.w, [](const Operand& o) { return o.region.buffer; });
     ASSERT_EQ(filters != operands.end(), orders_filters(p.plan, n)) << p.plan.nodes[static_cast<std::size_t>(n)].label;
-    if (filters != operands.end()) EXPECT_EQ(filters->region.box, weights.parts.at(0).box);
+    if (filters != operands.end()) {
+      EXPECT_EQ(filters->region.box, weights.parts.at(0).box);
+    }
   }
   EXPECT_GT(nodes, 2);
 }

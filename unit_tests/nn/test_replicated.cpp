@@ -236,6 +236,7 @@ std::vector<Change> changes_of_options() {
       number(Call::network, "options.input_gradient", n, &N::input_gradient),
       number(Call::network, "options.fuse_inference", n, &N::fuse_inference),
       number(Call::network, "options.fuse_batch_norm", n, &N::fuse_batch_norm),
+      number(Call::network, "options.fuse_pooling", n, &N::fuse_pooling),
       number(Call::network, "options.sums_beside_backward", n, &N::sums_beside_backward),
       number(Call::network, "options.schedule_seed", n, &N::schedule_seed),
       number(Call::network, "options.dropout_seed", n, &N::dropout_seed),

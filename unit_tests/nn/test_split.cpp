@@ -544,6 +544,54 @@ TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
   }
 }
 
+TEST(Split, TrainsWithReluInMaxPoolingAsWithout) {
+  const auto comm = aloni::test::make_communicator();
+  // Poolings behind a convolution, a sum and a dense layer's ReLU; windows that overlap, and one with padding. The ReLU
+  // with two readers has a node of its own.
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {32, 24}, 4);
+  net.loss = Loss::binary_cross_entropy;
+  const Window three = square_window(2, 3, 1, 1);
+  net.layers = {{"conv1", Convolution{8, three}, {"input"}},
+                {"relu1", Relu{}, {"conv1"}},
+                {"pool1", Pooling{PoolingKind::max, square_window(2, 2, 2)}, {"relu1"}},
+                {"conv2", Convolution{8, three}, {"pool1"}},
+                {"sum", Add{}, {"conv2", "pool1"}},
+                {"relu2", Relu{}, {"sum"}},
+                {"pool2", Pooling{PoolingKind::max, square_window(2, 3, 1, 1)}, {"relu2"}},
+                {"conv3", Convolution{8, three}, {"pool2"}},
+                {"relu3", Relu{}, {"conv3"}},
+                {"pool3", Pooling{PoolingKind::max, square_window(2, 2, 2)}, {"relu3"}},
+                {"pool4", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"relu3"}},
+                {"both", Concatenate{}, {"pool3", "pool4"}},
+                {"conv4", Convolution{2, three}, {"both"}}};
+  int number = 0;
+  for (const auto& split : some_splits(comm.size())) {
+    if (!aloni::test::is_in_share(number++)) continue;
+    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
+    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
+    const Queue<> queue;
+    std::vector<double> losses[2];
+    std::size_t bytes[2];
+    for (const bool fused : {false, true}) {
+      Parameters<double> parameters(comm, queue, net, resolve(strategy, net, comm.size()), 3);
+      Network<double> network(comm, queue, net, strategy, 4, parameters,
+                              {.input_gradient = true, .fuse_pooling = fused});
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        fill_synthetic(queue, net, 3, step, network);
+        losses[fused].push_back(network.train_step(queue).loss);
+        parameters.sgd(queue, {.learning_rate = 0.1});
+      }
+      fill_synthetic(queue, net, 3, 7, network);
+      losses[fused].push_back(network.evaluate(queue).loss);
+      bytes[fused] = static_cast<std::size_t>(network.planned_bytes());
+    }
+    EXPECT_EQ(losses[true], losses[false]);
+    EXPECT_LE(bytes[true], bytes[false]);
+  }
+}
+
 TEST(Split, SumsGradientsDuringTheBackwardPassAsAfterIt) {
   const auto comm = aloni::test::make_communicator();
   // More than one bucket of 1 MiB.

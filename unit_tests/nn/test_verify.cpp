@@ -714,6 +714,20 @@ std::map<std::string, Change> faults() {
     ++w.problem.offset[2];
     return true;
   });
+  all["a pooling leaves out the ReLU before it"] = change<PoolingWork>([](PoolingWork& w, Dice&) {
+    if (!w.relu) return false;
+    w.relu = false;
+    return true;
+  });
+  all["a ReLU before a pooling has no node"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    if (plan.pooled_relus.empty()) return false;
+    plan.pooled_relus.clear();
+    return std::ranges::any_of(plan.nodes, [](const PlanNode& n) {
+      const auto* const pooling = std::get_if<PoolingWork>(&n.work);
+      return pooling && pooling->relu;
+    });
+  };
   all["a pooling gets a window one too small"] =
       change<PoolingWork>([](PoolingWork& w, Dice& dice) { return shrink(w.backward ? w.to : w.from, dice); });
   all["a resampling starts at another index"] = change<ResamplingWork>([](ResamplingWork& w, Dice&) {
@@ -1213,6 +1227,7 @@ std::map<std::string, std::vector<std::string>> words() {
                                          "no node computes the loss",
                                          "no node computes the metrics"};
   const std::vector<std::string> unnamed{"which the node does not name"};
+  const std::vector<std::string> pooled{"computes a ReLU that has nodes of its own, or leaves out one that has none"};
   const std::vector<std::string> problem{"the problem of a kernel does not fit its boxes", "a kernel gets",
                                          "without a value"};
   const std::vector<std::string> not_summed{"before it is summed over the ranks"};
@@ -1271,6 +1286,8 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a kernel has a wrong number of channels", problem},
       {"a pooling has a wrong offset", problem},
       {"a pooling gets a window one too small", problem},
+      {"a pooling leaves out the ReLU before it", pooled},
+      {"a ReLU before a pooling has no node", {pooled[0], "another layer has overwritten"}},
       {"a resampling starts at another index", problem},
       {"a pointwise layer computes one row too few", {"inputs and output differ in size"}},
       {"a layer writes into the buffer of another one",

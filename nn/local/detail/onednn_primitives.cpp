@@ -1,5 +1,7 @@
 #include <aloni/nn/local/detail/onednn_primitives.hpp>
 
+#include <aloni/nn/local/detail/filter_reorder.hpp>
+
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
@@ -122,6 +124,62 @@ bool is_compiled(const std::string& implementation) {
 
 memory unbound(const memory::desc& desc) { return {desc, cpu(), DNNL_MEMORY_NONE}; }
 
+/// The order of filters of float without groups, if it is one of blocks that filter_reorder.hpp can describe.
+std::optional<FilterOrderInMemory> order_in_memory(const memory::desc& desc, const PaddedProblem& p) {
+  const dnnl_memory_desc_t& d = desc.data;
+  const auto& blocks = d.format_desc.blocking;
+  const int spatial_dims = is_flat(p) ? 2 : 3;
+  if (p.groups != 1 || d.ndims != 2 + spatial_dims || d.format_kind != dnnl_blocked || d.data_type != dnnl_f32 ||
+      d.offset0 != 0 || d.extra.flags != 0 || d.padded_dims[1] != d.dims[1])
+    return std::nullopt;
+  FilterOrderInMemory order{.filters = d.dims[0],
+                            .channels = d.dims[1],
+                            .padded_filters = d.padded_dims[0],
+                            .filter_block = d.padded_dims[0],
+                            .channel_block = d.dims[1],
+                            .filter = blocks.strides[0],
+                            .channel = blocks.strides[1]};
+  Index step = 1;
+  bool has_block[2] = {};
+  for (int k = blocks.inner_nblks - 1; k >= 0; --k) {
+    const auto dimension = blocks.inner_idxs[k];
+    if (dimension > 1 || has_block[dimension]) return std::nullopt;
+    has_block[dimension] = true;
+    (dimension == 0 ? order.filter_block : order.channel_block) = blocks.inner_blks[k];
+    (dimension == 0 ? order.filter : order.channel) = step;
+    (dimension == 0 ? order.filter_blocks : order.channel_blocks) = blocks.strides[dimension];
+    step *= blocks.inner_blks[k];
+  }
+  const std::array<Index, 3> extents{is_flat(p) ? 1 : d.dims[2], d.dims[d.ndims - 2], d.dims[d.ndims - 1]};
+  const std::array<Index, 3> steps{is_flat(p) ? 0 : blocks.strides[2], blocks.strides[d.ndims - 2],
+                                   blocks.strides[d.ndims - 1]};
+  for (Index a = 0; a < extents[0]; ++a)
+    for (Index b = 0; b < extents[1]; ++b)
+      for (Index c = 0; c < extents[2]; ++c) order.taps.push_back(a * steps[0] + b * steps[1] + c * steps[2]);
+  return order;
+}
+
+Index taps_of(const PaddedProblem& p) { return p.kernel[0] * p.kernel[1] * p.kernel[2]; }
+
+/// A copy between two orders of filters by the loops of this library.
+class TileReorder {
+ public:
+  TileReorder(std::optional<FilterOrderInMemory> from, std::optional<FilterOrderInMemory> to) {
+    if (!from || !to || !can_reorder(*from, *to)) return;
+    from_ = std::move(*from);
+    to_ = std::move(*to);
+  }
+  bool works() const { return !to_.taps.empty(); }
+  void run(const OnednnConvolution::ShareOut& share_out, const void* source, void* target) const {
+    share_out(reorder_parts(to_), [&](Index part) {
+      reorder(from_, static_cast<const float*>(source), to_, static_cast<float*>(target), part);
+    });
+  }
+
+ private:
+  FilterOrderInMemory from_, to_;
+};
+
 /// Filters in the order of a primitive, with the address and version of their source.
 class FilterOrder {
  public:
@@ -130,12 +188,15 @@ class FilterOrder {
   FilterOrder(const PaddedProblem& p, const memory::desc& to, bool flipped, Scratch::SharedFilters* shared)
       : ordered(shared ? unbound(to) : memory(to, cpu())), shared_(shared), flipped_(flipped) {
     if (shared) shared->memory.reserve(to.get_size());
+    tiles_ = TileReorder(
+        flipped ? flipped_order(p.filters, taps_of(p), p.channels) : plain_order(p.filters, taps_of(p), p.channels),
+        order_in_memory(to, p));
     if (!flipped) {
       parts_.emplace_back(Shapes(p, OnednnActivations::float32).plain_w, to, 0);
       return;
     }
     if (!shared) std::memset(ordered.get_data_handle(), 0, to.get_size());  // padding of blocks stays zero
-    const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const Index taps = taps_of(p);
     const memory::dims one = dims(p, p.channels, p.filters, {1, 1, 1});
     memory::dims strides(one.size(), 1);
     strides[1] = taps * p.channels;
@@ -153,7 +214,8 @@ class FilterOrder {
            (flipped || parts_.front().from.get_desc() == Shapes(p, OnednnActivations::float32).plain_w);
   }
 
-  void take(dnnl::stream& stream, const float* filters, std::uint64_t version) {
+  void take(dnnl::stream& stream, const OnednnConvolution::ShareOut& share_out, const float* filters,
+            std::uint64_t version) {
     const bool is_there = !shared_ || shared_->order == this;
     const bool known = is_there && version != 0 && version == version_ && filters == filters_;
     filters_ = filters, version_ = version;
@@ -162,6 +224,7 @@ class FilterOrder {
       ordered.set_data_handle(shared_->memory.data());
     }
     if (known) return;
+    if (tiles_.works()) return tiles_.run(share_out, filters, ordered.get_data_handle());
     if (shared_ && flipped_) std::memset(ordered.get_data_handle(), 0, ordered.get_desc().get_size());
     for (Part& part : parts_) {
       part.from.set_data_handle(const_cast<float*>(filters) + part.first);
@@ -183,7 +246,8 @@ class FilterOrder {
 
   Scratch::SharedFilters* shared_;  // the scratch memory of the store keeps it alive
   bool flipped_;
-  std::vector<Part> parts_;
+  TileReorder tiles_{{}, {}};
+  std::vector<Part> parts_;  // for orders that have no tiles
   const float* filters_ = nullptr;
   std::uint64_t version_ = 0;  // 0: unknown
 };
@@ -217,6 +281,7 @@ struct Pass {
   std::shared_ptr<FilterOrder> order;  // of the weights; null: they are not reordered
   memory plain_dw, dw;
   dnnl::reorder reorder;
+  TileReorder tiles{{}, {}};
   bool reorders = false;
   Scratch::SharedFilters* shared = nullptr;  // the place of the gradient; null: it lies behind oneDNN's scratch memory
   std::string implementation;
@@ -240,12 +305,14 @@ struct Pass {
     order = orders.of(p, wanted, true);
     arguments[DNNL_ARG_WEIGHTS] = order->ordered;
   }
-  void prepare_gradient(const memory::desc& plain, const memory::desc& wanted, const Scratch& scratch) {
+  void prepare_gradient(const PaddedProblem& p, const memory::desc& plain, const memory::desc& wanted,
+                        const Scratch& scratch) {
     plain_dw = unbound(plain);
     reorders = wanted != plain;
     dw = reorders ? unbound(wanted) : plain_dw;
     if (reorders) {
       reorder = dnnl::reorder(dw, plain_dw);
+      tiles = TileReorder(order_in_memory(wanted, p), plain_order(p.filters, taps_of(p), p.channels));
       shared = scratch.shared_filters();
       if (shared)
         shared->memory.reserve(wanted.get_size());
@@ -254,8 +321,9 @@ struct Pass {
     }
     arguments[DNNL_ARG_DIFF_WEIGHTS] = dw;
   }
-  void take_weights(dnnl::stream& stream, const float* data, std::uint64_t version) {
-    if (order) return order->take(stream, data, version);
+  void take_weights(dnnl::stream& stream, const OnednnConvolution::ShareOut& share_out, const float* data,
+                    std::uint64_t version) {
+    if (order) return order->take(stream, share_out, data, version);
     bind(DNNL_ARG_WEIGHTS, data);
   }
   void use(const Scratch& scratch) {
@@ -360,6 +428,7 @@ std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Sc
 
 struct OnednnConvolution::Primitives {
   dnnl::stream stream{cpu()};
+  ShareOut share_out;
   std::array<Pass, 3> passes;
   std::shared_ptr<OnednnFilterOrders> own_orders;
   std::shared_ptr<Scratch> scratch;
@@ -369,8 +438,10 @@ struct OnednnConvolution::Primitives {
 };
 
 OnednnConvolution::OnednnConvolution(const PaddedProblem& problem, ConvolutionPasses passes,
-                                     OnednnActivations activations, const std::shared_ptr<FilterOrders>& orders)
+                                     OnednnActivations activations, const std::shared_ptr<FilterOrders>& orders,
+                                     ShareOut share_out)
     : primitives_(std::make_unique<Primitives>()) {
+  primitives_->share_out = std::move(share_out);
   const Shapes shapes(problem, activations);
   auto shared = std::dynamic_pointer_cast<OnednnFilterOrders>(orders);
   if (!shared) shared = primitives_->own_orders = std::make_shared<OnednnFilterOrders>(nullptr);
@@ -406,7 +477,7 @@ OnednnConvolution::OnednnConvolution(const PaddedProblem& problem, ConvolutionPa
     const auto d = describe_backward_filter(shapes);
     Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
     pass.prepare(d, dnnl::convolution_backward_weights(d));
-    pass.prepare_gradient(shapes.plain_w, d.diff_weights_desc(), *primitives_->scratch);
+    pass.prepare_gradient(problem, shapes.plain_w, d.diff_weights_desc(), *primitives_->scratch);
     pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
     pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
     pass.arguments[DNNL_ARG_DIFF_BIAS] = unbound(shapes.bias);
@@ -422,7 +493,7 @@ void OnednnConvolution::forward(const void* x, const float* w, const float* bias
   pass.bind(DNNL_ARG_SRC, x);
   pass.bind(DNNL_ARG_BIAS, bias);
   pass.bind(DNNL_ARG_DST, y);
-  pass.take_weights(primitives_->stream, w, version);
+  pass.take_weights(primitives_->stream, primitives_->share_out, w, version);
   pass.primitive.execute(primitives_->stream, pass.arguments);
   primitives_->stream.wait();
 }
@@ -432,7 +503,7 @@ void OnednnConvolution::backward_data(const void* dy, const float* w, void* dx, 
   pass.use(*primitives_->scratch);
   pass.bind(primitives_->dy, dy);
   pass.bind(primitives_->dx, dx);
-  pass.take_weights(primitives_->stream, w, version);
+  pass.take_weights(primitives_->stream, primitives_->share_out, w, version);
   pass.primitive.execute(primitives_->stream, pass.arguments);
   primitives_->stream.wait();
 }
@@ -445,8 +516,9 @@ void OnednnConvolution::backward_filter(const void* x, const void* dy, float* dw
   pass.bind(DNNL_ARG_DIFF_BIAS, db);
   pass.plain_dw.set_data_handle(dw);
   pass.primitive.execute(primitives_->stream, pass.arguments);
-  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.dw, pass.plain_dw);
+  if (pass.reorders && !pass.tiles.works()) pass.reorder.execute(primitives_->stream, pass.dw, pass.plain_dw);
   primitives_->stream.wait();
+  if (pass.reorders && pass.tiles.works()) pass.tiles.run(primitives_->share_out, pass.dw.get_data_handle(), dw);
 }
 
 std::string OnednnConvolution::implementation(ConvolutionPass pass) const {

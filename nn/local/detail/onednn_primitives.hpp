@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +33,12 @@ std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Sc
 /// arrays with the shape of the problem and the given type of activations. Calls return when the work is done.
 class OnednnConvolution {
  public:
+  /// Calls the function for each number from 0 to the given one, on the threads of the caller, and returns behind all.
+  using ShareOut = std::function<void(Index, const std::function<void(Index)>&)>;
+
   /// `orders`: null, or from make_onednn_filter_orders(). Null: the object has a store of its own.
   OnednnConvolution(const PaddedProblem& problem, ConvolutionPasses passes, OnednnActivations activations,
-                    const std::shared_ptr<FilterOrders>& orders);
+                    const std::shared_ptr<FilterOrders>& orders, ShareOut share_out);
   ~OnednnConvolution();
 
   /// bias: `filters` elements, not null. Weights with the address and version of the last reordering are not reordered

@@ -32,7 +32,7 @@ template <class V, class T>
 
 /// `taps`: the number of them if the compiler is to unroll their loop, otherwise 0. `vectors`: pixels that may read and
 /// write whole vectors; the others take `inside` lanes.
-template <class T, int lanes, int taps>
+template <class T, int lanes, int taps, bool relu>
 [[gnu::always_inline]] inline void max_forward_channels(const MaxForwardArguments<T>& a, Index c, Index vectors,
                                                         Index inside) {
   using V = Vector<T, lanes>;
@@ -48,6 +48,10 @@ template <class T, int lanes, int taps>
       const I better = ~(v <= maximum) & (maximum == maximum);  // a NaN is the maximum, the first one of them
       maximum = better ? v : maximum;
       where = better ? I{} + a.taps[t].position : where;
+    }
+    if constexpr (relu) {
+      where = maximum > V{} ? where : I{} - 1;
+      maximum = maximum < V{} ? V{} : maximum;  // a NaN stays, and -0
     }
   };
   V maximum;
@@ -70,7 +74,7 @@ template <class T, int lanes, int taps>
   }
 }
 
-template <class T, int lanes>
+template <class T, int lanes, bool relu>
 [[gnu::always_inline]] inline void max_forward(const MaxForwardArguments<T>& a) {
   Index reach = 0;  // of the furthest tap
   for (Index t = 0; t < a.num_taps; ++t) reach = a.taps[t].x > reach ? a.taps[t].x : reach;
@@ -85,9 +89,9 @@ template <class T, int lanes>
     }
     const Index inside = smaller(lanes, a.channels - c);
     if (a.num_taps == 4)
-      max_forward_channels<T, lanes, 4>(a, c, vectors, inside);
+      max_forward_channels<T, lanes, 4, relu>(a, c, vectors, inside);
     else
-      max_forward_channels<T, lanes, 0>(a, c, vectors, inside);
+      max_forward_channels<T, lanes, 0, relu>(a, c, vectors, inside);
   }
 }
 
@@ -158,7 +162,7 @@ template <class T, int lanes>
 
 template <class T>
 void max_forward_baseline(const MaxForwardArguments<T>& a) {
-  max_forward<T, 16 / sizeof(T)>(a);
+  a.relu ? max_forward<T, 16 / sizeof(T), true>(a) : max_forward<T, 16 / sizeof(T), false>(a);
 }
 template <class T>
 void max_backward_baseline(const MaxBackwardArguments<T>& a) {
@@ -174,7 +178,7 @@ constexpr PoolKernels<T> baseline{max_forward_baseline<T>, max_backward_baseline
 #if defined(__x86_64__)
 template <class T>
 __attribute__((target("avx2"))) void max_forward_avx2(const MaxForwardArguments<T>& a) {
-  max_forward<T, 32 / sizeof(T)>(a);
+  a.relu ? max_forward<T, 32 / sizeof(T), true>(a) : max_forward<T, 32 / sizeof(T), false>(a);
 }
 template <class T>
 __attribute__((target("avx2"))) void max_backward_avx2(const MaxBackwardArguments<T>& a) {

@@ -17,7 +17,8 @@ struct PoolTap {
   std::int32_t position;
 };
 
-/// y[p] = maximum over taps of x[p * x_pixel + tap.x], for each channel; argmax[p] = position of the first one.
+/// y[p] = maximum over taps of x[p * x_pixel + tap.x], for each channel; argmax[p] = position of the first one. With
+/// `relu` a negative maximum becomes 0, and the position of a maximum that is not positive is -1.
 template <class T>
 struct MaxForwardArguments {
   const T *x, *x_end;
@@ -29,6 +30,7 @@ struct MaxForwardArguments {
   std::int32_t* argmax;  ///< null: not wanted; its row has as many pixels as that of y
   Index argmax_pixel;
   Index pixels, channels;
+  bool relu;
 };
 
 /// max_backward: dx[p * dx_stride + c] += argmax[p * argmax_pixel + c] == position ? dy[p * dy_pixel + c] : 0.

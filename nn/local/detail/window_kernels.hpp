@@ -19,6 +19,7 @@
 // order of sums is fixed: depth, height, width. On a host an index of the loop is a row of results. Blocks of channels
 // share the search for windows there, and fill vectors. On a device an index is one element.
 #include <aloni/halo/stencil.hpp>
+#include <aloni/nn/local/detail/choose_by_sign.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -48,7 +49,8 @@ KOKKOS_INLINE_FUNCTION bool replaces(T candidate, T maximum) {
   return candidate > maximum || (candidate != candidate && maximum == maximum);
 }
 
-/// Of equal maxima the first wins. A window without inputs gives -infinity and position -1.
+/// Of equal maxima the first wins. A window without inputs gives -infinity and position -1. With `relu` negative maxima
+/// become 0, and maxima that are not positive have the position -1.
 template <class Windows, class T, class Exec>
 struct MaxForward {
   using Compute = parameter_type_t<T>;
@@ -63,6 +65,7 @@ struct MaxForward {
   Tensor<T, Exec> y;
   Tensor<std::int32_t, Exec> argmax;
   bool wants_argmax;
+  bool relu = false;
 
   KOKKOS_FUNCTION Interval sources(int s, Index o) const { return windows.inputs(s, o); }
   KOKKOS_FUNCTION static Link first_link() { return 0; }
@@ -89,9 +92,11 @@ struct MaxForward {
   template <class Count>
   KOKKOS_FUNCTION void write(const Sums& sums, Count count, const Window&, Index n, Index d, Index h, Index w,
                              Index c) const {
-    for (Index k = 0; k < count; ++k) y(n, d, h, w, c + k) = static_cast<T>(sums.maximum[k]);
+    const auto is_clipped = [&](Index k) { return relu && sums.where[k] >= 0 && !(sums.maximum[k] > 0); };
+    for (Index k = 0; k < count; ++k)
+      y(n, d, h, w, c + k) = static_cast<T>(is_clipped(k) ? unless_negative(sums.maximum[k]) : sums.maximum[k]);
     if (!wants_argmax) return;
-    for (Index k = 0; k < count; ++k) argmax(n, d, h, w, c + k) = sums.where[k];
+    for (Index k = 0; k < count; ++k) argmax(n, d, h, w, c + k) = is_clipped(k) ? -1 : sums.where[k];
   }
 };
 

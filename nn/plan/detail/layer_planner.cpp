@@ -221,6 +221,7 @@ void LayerPlanner::add_pooling(bool backward) {
   add_window(
       PoolingWork{.backward = backward,
                   .kind = op.kind,
+                  .relu = buffers_.holds_relu_before,
                   .divisor = op.count_include_pad ? local::AverageDivisor::window : local::AverageDivisor::in_domain},
       pooling_problem);
 }

@@ -21,7 +21,8 @@ struct LayerBuffers {
   PlanRegion gradient_summand = {};
   /// Batch normalisation: sums of the first channels of x over all ranks, by another one; no_buffer: none.
   BufferId known_sums = no_buffer;
-  bool holds_relu = false;  ///< y and dy are those of the ReLU that follows, which the layer computes too
+  bool holds_relu = false;         ///< y and dy are those of the ReLU that follows, which the layer computes too
+  bool holds_relu_before = false;  ///< max pooling: x and dx are those of the ReLU before it, which it computes too
 };
 
 class LayerPlanner {

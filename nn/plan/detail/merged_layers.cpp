@@ -93,10 +93,19 @@ bool MergedLayers::rectifies_sum(int i) const {
          normalisation_of_sum(layer(i).inputs[0].source) >= 0 && layer(i).recomputed.empty();
 }
 
+bool MergedLayers::is_pooled(int i) const {
+  if (i < 0 || !fuses_pooling_ || !std::holds_alternative<Relu>(operation(i)) || !computes_in_place(i)) return false;
+  if (is_rectifier(i) || rectifies_sum(i) || !same_distribution(layer(i).inputs[0])) return false;
+  const auto& readers = layers_.readers_of(i);
+  const auto* const pooling = readers.size() == 1 ? std::get_if<Pooling>(&operation(readers[0])) : nullptr;
+  return pooling && pooling->kind == PoolingKind::max && layer(i).recomputed.empty();
+}
+
 bool MergedLayers::may_fuse_relu(int i) const {
   if (!fuses_inference_ || !std::holds_alternative<Convolution>(operation(i))) return false;
   const auto& readers = layers_.readers_of(i);
-  return readers.size() == 1 && std::holds_alternative<Relu>(operation(readers[0])) && computes_in_place(readers[0]);
+  return readers.size() == 1 && std::holds_alternative<Relu>(operation(readers[0])) && computes_in_place(readers[0]) &&
+         !is_pooled(readers[0]);
 }
 
 int MergedLayers::normalisation_of_first_channels(int i) const {

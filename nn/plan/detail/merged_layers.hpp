@@ -1,7 +1,7 @@
 #pragma once
 // Decides which layers of a step share memory or a kernel: outputs in place of inputs, concatenations that extend each
-// other, ReLUs and sums that a batch normalisation computes, sums of channels that another normalisation has. All
-// decisions follow from the layers and the strategy, so they are equal on all ranks.
+// other, ReLUs and sums that a batch normalisation computes, ReLUs that a max pooling computes, sums of channels that
+// another normalisation has. All decisions follow from the layers and the strategy, so they are equal on all ranks.
 //
 //   const MergedLayers merged(PlannedLayers(network, layers), kind, options);
 //   if (merged.computes_in_place(i)) …;             // the output of layer i is its input, in the same memory
@@ -44,6 +44,7 @@ class MergedLayers : private PlannedLayers {
       : PlannedLayers(layers),
         trains_(kind != StepKind::inference),
         fuses_batch_norm_(options.fuse_batch_norm),
+        fuses_pooling_(options.fuse_pooling),
         fuses_inference_(options.fuse_inference) {}
 
   // --- memory ---
@@ -71,6 +72,9 @@ class MergedLayers : private PlannedLayers {
   /// Whether the layer is a ReLU in place of a sum that a batch normalisation computes: it computes both. The gradient
   /// of this ReLU is a node of its own.
   bool rectifies_sum(int i) const;
+  /// Whether the layer is a ReLU that the max pooling behind it computes too: y from the input of the ReLU, and in the
+  /// backward pass the gradient of that input. The ReLU and the layer before it have one y and one dy.
+  bool is_pooled(int i) const;
   /// Whether the layer is a convolution followed by an in-place ReLU.
   bool may_fuse_relu(int i) const;
   /// The batch normalisation whose sums over ranks are those of the first channels of i's input, which is a
@@ -85,7 +89,7 @@ class MergedLayers : private PlannedLayers {
   /// inputs behind that. Only layers read i that take a part of a buffer: normalisations, and this concatenation.
   int extended_by(int i) const;
 
-  bool trains_, fuses_batch_norm_, fuses_inference_;
+  bool trains_, fuses_batch_norm_, fuses_pooling_, fuses_inference_;
 };
 
 }  // namespace aloni::nn::detail

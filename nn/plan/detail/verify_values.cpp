@@ -215,6 +215,17 @@ class Values : History {
     const auto& readers = layers_.readers_of(source);
     return std::ranges::find(readers, layer) != readers.end();
   }
+  /// The layer whose output an input is: behind a ReLU that a pooling computes, the one before that ReLU.
+  int source_of(const LayerInput& input) const {
+    const bool pooled =
+        input.source >= 0 && std::ranges::find(plan_.pooled_relus, input.source) != plan_.pooled_relus.end();
+    return pooled ? layers_.layers[static_cast<std::size_t>(input.source)].inputs[0].source : input.source;
+  }
+  /// Whether nodes of the layer write a gradient of the output of `source`.
+  bool writes_gradient_of(int layer, int source) const {
+    return layer >= 0 && std::ranges::any_of(layers_.layers[static_cast<std::size_t>(layer)].inputs,
+                                             [&](const LayerInput& input) { return source_of(input) == source; });
+  }
   /// The layers whose gradient a node of the backward pass may find in the buffer dy: its own, for a sum of gradients
   /// those of which its layer reads the outputs, and behind these the sums (Add) that have the same dy.
   std::vector<int> layers_of_gradient(const PlanNode& reader, BufferId dy) const {
@@ -271,7 +282,7 @@ class Values : History {
         right = computes(writer, last_layer());
       } else if (j >= 0) {
         for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
-          right = right || computes(writer, input.source) || computes_part(writer, input.source, c.box);
+          right = right || computes(writer, source_of(input)) || computes_part(writer, input.source, c.box);
         for (const int sum : holds_sum(reader) ? layers_.readers_of(j) : std::vector<int>{})
           for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(sum)].inputs)
             right = right || (passes_gradient_on(sum) && computes(writer, input.source));
@@ -281,7 +292,7 @@ class Values : History {
     right = right || std::ranges::any_of(sources, [&](int source) {
               return writer.phase == StepPhase::loss
                          ? source == last_layer()
-                         : writer.phase == StepPhase::backward && reads_output_of(w, source);
+                         : writer.phase == StepPhase::backward && writes_gradient_of(w, source);
             });
     if (!right) {
       refuse(plan_, &reader,

@@ -149,6 +149,10 @@ class WorkCheck {
   }
   void check(const PlanNode& n, const PoolingWork& w) const {
     check_window(n, w);
+    const int source = layers_.layers[static_cast<std::size_t>(n.layer)].inputs[0].source;
+    const bool pooled = std::ranges::find(plan_.pooled_relus, source) != plan_.pooled_relus.end();
+    if (w.relu != pooled || (w.relu && w.kind != PoolingKind::max))
+      refuse(plan_, &n, "computes a ReLU that has nodes of its own, or leaves out one that has none");
     for (std::size_t i = 0; i < 3; ++i) {
       const Dim d = views::spatial_dims[i];
       const Box &x = w.backward ? w.to : w.from, &y = w.backward ? w.from : w.to;

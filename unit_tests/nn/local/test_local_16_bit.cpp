@@ -146,8 +146,9 @@ TYPED_TEST(Local16Bit, PoolingRoundsOnce) {
       LocalTensor<std::int32_t> argmax({2, 2, 4, 4, channels}), expected({2, 2, 4, 4, channels});
       x.fill_integers(random, 3);  // many ties
       dy.fill_integers(random, 3);
-      max_pool_forward<TypeParam>(exec, p, x.narrow, y.narrow.view(), argmax);
-      max_pool_forward<float>(exec, p, x.wide, y.wide.view(), expected);
+      const bool relu = channels != 1;
+      max_pool_forward<TypeParam>(exec, p, x.narrow, y.narrow.view(), argmax, relu);
+      max_pool_forward<float>(exec, p, x.wide, y.wide.view(), expected, relu);
       y.expect_equal("maximum");
       argmax.download();
       expected.download();
@@ -155,7 +156,7 @@ TYPED_TEST(Local16Bit, PoolingRoundsOnce) {
       max_pool_backward<TypeParam>(exec, p, dy.narrow, argmax, dx.narrow.view());
       max_pool_backward<float>(exec, p, dy.wide, argmax, dx.wide.view());
       dx.expect_equal("gradient of the maximum");
-      max_pool_forward<TypeParam>(exec, p, x.narrow, y.narrow.view(), {});
+      max_pool_forward<TypeParam>(exec, p, x.narrow, y.narrow.view(), {}, relu);
       y.expect_equal("maximum in evaluation");
       x.fill_reals(random);
       dy.fill_reals(random);

@@ -88,7 +88,8 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
       });
     }
     dy.fill_integers(random, 3);
-    max_pool_forward<T>(exec, p, x, y.view(), argmax);
+    const bool relu = i % 3 == 0;
+    max_pool_forward<T>(exec, p, x, y.view(), argmax, relu);
     max_pool_backward<T>(exec, p, dy, argmax, dx.view());
     wait(exec);
     y.download();
@@ -105,6 +106,10 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
         if (where >= 0 && (std::isnan(best) || !(v > best || std::isnan(v)))) return;
         best = v, where = k, d = id, h = ih, w = iw;
       });
+      if (relu && where >= 0 && !(best > 0)) {
+        if (best < 0) best = 0;
+        where = -1;
+      }
       if (where >= 0) expected_dx(n, d, h, w, c) += dy(n, od, oh, ow, c);
       wrong += argmax(n, od, oh, ow, c) != where;
       const T value = y(n, od, oh, ow, c);
@@ -115,7 +120,7 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
     EXPECT_EQ(y.damaged() + dx.damaged() + argmax.damaged(), 0);
     // Without argmax, as in evaluation.
     LocalTensor<T> again(output_extents(p), at_y);
-    max_pool_forward<T>(exec, p, x, again.view(), {});
+    max_pool_forward<T>(exec, p, x, again.view(), {}, relu);
     wait(exec);
     again.download();
     Index different = 0;
