@@ -300,6 +300,7 @@ struct Maker {
   void add(const nn::PoolingWork& w) {
     flag("backward", w.backward);
     flag("maximum", w.kind == nn::PoolingKind::max);
+    flag("relu", w.relu && !w.backward);
     flag("in_domain", w.divisor == nn::local::AverageDivisor::in_domain);
     problem.key += ' ' + to_string(w.problem);
     const nn::local::PoolingProblem& p = w.problem;
@@ -401,9 +402,9 @@ const std::vector<std::string_view> convolution_features{
     "reference",       "direct",         "onednn",       "kokkos_kernels", "cudnn",
     "products",        "flops",          "bytes"};
 
-/// Behind the features of each kind: bytes that were last used so far back.
-constexpr std::array<std::string_view, nn::reuse_distances.size()> reuse_features{"far_1_MiB", "far_4_MiB",
-                                                                                  "far_16_MiB", "far_64_MiB"};
+/// Behind the features of each kind: bytes that were last used so far back, and the other fields of nn::Reuse.
+constexpr std::array<std::string_view, nn::reuse_distances.size() + 2> reuse_features{
+    "far_1_MiB", "far_4_MiB", "far_16_MiB", "far_64_MiB", "code_bytes", "step_bytes"};
 
 using FeatureNames = std::array<std::vector<std::string_view>, kernel_kinds>;
 FeatureNames with_reuse(FeatureNames names) {
@@ -454,8 +455,12 @@ void set_reuse(KernelProblem& problem, const nn::Reuse& reuse) {
   const double bytes = problem.bytes();
   for (KernelCall& call : problem.calls) {
     const double share = bytes > 0 ? call.bytes / bytes : 0;
-    std::ranges::transform(reuse.far_bytes, call.features.end() - std::ssize(reuse.far_bytes),
-                           [share](double far) { return share * far; });
+    auto feature =
+        std::ranges::transform(reuse.far_bytes, call.features.end() - std::ssize(reuse_features), [share](double far) {
+          return share * far;
+        }).out;
+    *feature++ = reuse.code_bytes;
+    *feature = reuse.step_bytes;
   }
 }
 
@@ -474,7 +479,7 @@ KernelProblem kernel_of(const StepPlan& plan, const PlanNode& node, const nn::Re
     maker.problem.key += " elements " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[1])) +
                          " tensors " + std::to_string(static_cast<Index>(maker.problem.calls.front().features[2]));
   }
-  for (KernelCall& call : maker.problem.calls) call.features.resize(call.features.size() + reuse.far_bytes.size());
+  for (KernelCall& call : maker.problem.calls) call.features.resize(call.features.size() + reuse_features.size());
   set_reuse(maker.problem, reuse);
   return maker.problem;
 }

@@ -71,8 +71,7 @@ MachineKernels::MachineKernels(const Machine& machine, int ranks_per_node, int t
 Estimate MachineKernels::of(const KernelProblem& problem) const {
   if (table_) {
     if (const auto found = table_->times.find(problem.key); found != table_->times.end()) {
-      const double factor = problem.calls.empty() ? 1 : table_->step_factor(problem.calls.front().kind);
-      return {factor * found->second.seconds, KernelSource::measured, found->second.spread};
+      return {found->second.seconds, KernelSource::measured, found->second.spread};
     }
   }
   Estimate sum{0, KernelSource::learned, 0};
@@ -83,7 +82,7 @@ Estimate MachineKernels::of(const KernelProblem& problem) const {
              model.threads_per_rank == threads_per_rank_ && covers(model, call);
     });
     const bool is_learned = learned != machine_->learned.end();
-    const double seconds = is_learned ? (table_ ? table_->step_factor(call.kind) : 1) * predict(*learned, call)
+    const double seconds = is_learned ? predict(*learned, call)
                                       : machine_->processor.kernel_seconds +
                                             roofline_seconds(*machine_, call, ranks_per_node_, threads_per_rank_);
     if (!is_learned) sum.source = KernelSource::roofline;

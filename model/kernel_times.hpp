@@ -29,8 +29,7 @@ class KernelTimes {
   virtual Estimate of(const KernelProblem& problem) const = 0;
 };
 
-/// The kernels of a machine in one layout of processes. Times that were measured alone, and those learned from them,
-/// are multiplied by KernelTable::step_factor(). A roofline adds Processor::kernel_seconds for each call.
+/// The kernels of a machine in one layout of processes. A roofline adds Processor::kernel_seconds for each call.
 class MachineKernels final : public KernelTimes {
  public:
   /// `machine` outlives this object. @pre ranks_per_node, threads_per_rank ≥ 1

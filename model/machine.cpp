@@ -77,20 +77,6 @@ LinkKind link_between(const MachineDescription& description, int a, int b) {
   return one_node ? LinkKind::within_node : LinkKind::between_nodes;
 }
 
-double KernelTable::step_factor(KernelKind kind) const {
-  constexpr double least_share = 0.02;
-  double all_alone = 0, all_in_steps = 0, alone = 0, in_steps = 0;
-  for (const auto& [k, seconds] : seconds_alone) {
-    const auto found = seconds_in_steps.find(k);
-    if (found == seconds_in_steps.end()) continue;
-    all_alone += seconds;
-    all_in_steps += found->second;
-    if (k == kind) alone = seconds, in_steps = found->second;
-  }
-  if (all_alone <= 0) return 1;
-  return alone >= least_share * all_alone ? in_steps / alone : all_in_steps / all_alone;
-}
-
 const KernelTable* table_for(const Machine& machine, int ranks_per_node, int threads_per_rank) {
   const auto found = std::ranges::find_if(machine.kernels, [&](const KernelTable& table) {
     return table.ranks_per_node == ranks_per_node && table.threads_per_rank == threads_per_rank;

@@ -72,12 +72,6 @@ struct MeasuredKernel {
 struct KernelTable {
   int ranks_per_node = 1, threads_per_rank = 1;
   std::map<std::string, MeasuredKernel> times = {};  ///< by KernelProblem::key
-  /// Some of these kernels: their times measured alone, and the same kernels in training steps; sums by kind.
-  std::map<KernelKind, double> seconds_alone = {}, seconds_in_steps = {};
-
-  /// The time of kernels in steps, as a multiple of their times alone. A kind with less than 2 % of all times takes the
-  /// ratio of all: two short kernels say little. 1 if none is known.
-  double step_factor(KernelKind kind) const;
 
   friend bool operator==(const KernelTable&, const KernelTable&) = default;
 };

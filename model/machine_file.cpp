@@ -299,10 +299,11 @@ void bring_up_to_date(Json& json) {
   const Json version = json[version_name];
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
-  // Models of versions before do not know where caches have lost operands.
-  if (const auto learned = json.find("learned"); learned != json.end() && learned->is_array())
-    std::erase_if(learned->get_ref<Json::array_t&>(), [](const Json& model) { return model.is_object(); });
-  if (version == 8) return;
+  // Their kernels were measured alone. Times in steps are others, and a table and its models have one kind of them.
+  for (const char* const list : {"kernels", "learned"})
+    if (const auto all = json.find(list); all != json.end() && all->is_array())
+      std::erase_if(all->get_ref<Json::array_t&>(), [](const Json& element) { return element.is_object(); });
+  if (version >= 8) return;
   if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
     planning->emplace("product_bytes", MachineDescription{}.product_bytes);
   if (version == 7) return;
@@ -310,14 +311,7 @@ void bring_up_to_date(Json& json) {
   const auto processor = json.find("processor");
   const bool has_processor = processor != json.end() && processor->is_object();
   if (has_processor) processor->emplace("host_bandwidth", 0);
-  if (version == 6) return;
-  if (const auto tables = json.find("kernels"); tables != json.end() && tables->is_array()) {
-    for (Json& table : *tables) {
-      if (!table.is_object()) continue;
-      for (const char* const seconds : {"seconds_alone", "seconds_in_steps"}) table.emplace(seconds, Json::object());
-    }
-  }
-  if (version == 5) return;
+  if (version >= 5) return;
   if (has_processor) processor->emplace("float16_flops", 0);
   if (version == 4) return;
   json.emplace("transfers", Json::array());

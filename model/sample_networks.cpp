@@ -38,7 +38,7 @@ class Draws {
     return std::clamp(static_cast<Index>(std::lround(between(static_cast<double>(least), static_cast<double>(most)))),
                       least, most);
   }
-  /// Most networks have multiples of 8 or 16 channels, but for the first layer and splits of small ones by filter.
+  /// Most networks have multiples of 16 or 64 channels, but for the first layer and splits of small ones by filter.
   enum class Size { usual, deep, large, narrow };
   Size size() {
     double place = uniform();
@@ -50,12 +50,12 @@ class Draws {
     return Size::usual;
   }
   Index channels(Size size) {
-    if (size == Size::deep) return 16 * integer(6, 64);
-    if (size == Size::large) return 16 * integer(3, 16);
     if (size == Size::narrow) return integer(1, 18);
     const double kind = uniform();
+    if (size == Size::deep) return kind < 0.5 ? 16 * integer(6, 64) : 64 * integer(2, 16);
+    if (size == Size::large) return kind < 0.5 ? 16 * integer(3, 16) : 64 * integer(1, 4);
     if (kind < 0.2) return integer(1, 18);
-    const Index unit = kind < 0.35 ? 8 : 16;
+    const Index unit = kind < 0.3 ? 8 : kind < 0.65 ? 16 : 64;  // rows of 256 bytes share few sets of a cache
     return unit * integer(1, 512 / unit);
   }
 
@@ -73,7 +73,7 @@ struct Drawn {
   double flops = 0, bytes = 0;  ///< as SampleLimits
 };
 
-Drawn draw(Draws draws) {
+Drawn draw(Draws draws, bool pairs) {
   using namespace nn;
   const Draws::Size size = draws.size();
   const bool is_deep = size == Draws::Size::deep, is_large = size == Draws::Size::large;
@@ -157,6 +157,11 @@ Drawn draw(Draws draws) {
     drawn.sample.strategy = nn::Strategy::uniform(nn::LayerSplit::parse(split));
     break;
   }
+  if (pairs && drawn.sample.ranks == 1) {  // the same kernels, and an update behind sums over ranks
+    drawn.sample.ranks = 2;
+    drawn.sample.samples = 2 * samples;
+    drawn.sample.strategy = nn::Strategy::uniform(nn::LayerSplit::parse("n2"));
+  }
   const auto real = [](Index n) { return static_cast<double>(n); };
   const double outputs = real(samples) * real(planes) * real(rows) * real(columns);
   drawn.flops = 2 * outputs *
@@ -173,7 +178,7 @@ Drawn draw(Draws draws) {
 std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits) {
   std::vector<PlannedNetwork> samples;
   for (std::uint64_t stream = 0; static_cast<int>(samples.size()) < count; ++stream) {
-    Drawn drawn = draw(Draws(seed, stream));
+    Drawn drawn = draw(Draws(seed, stream), limits.pairs);
     if (drawn.flops < limits.least_flops || drawn.flops > limits.most_flops || drawn.bytes > limits.most_bytes)
       continue;
     samples.push_back(std::move(drawn.sample));
@@ -183,7 +188,7 @@ std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const
 
 Machine machine_of_samples(const Machine& machine) {
   Machine samples = machine;
-  samples.ranks_per_node = 1;
+  samples.ranks_per_node = machine.ranks_per_node % 2 == 0 ? 2 : 1;
   samples.most_nodes = 0;
   samples.planning.nodes = {};
   return samples;

@@ -7,9 +7,9 @@
 // A network has three or four convolutions, batch normalisation, ReLU, a sum or concatenations, pooling and two dense
 // layers. Sizes are drawn on a logarithmic scale (paper performance-models, table 3, has a grid instead; equal costs
 // then need many more problems). Some of the inputs are volumes. A quarter has few pixels and many channels, so that
-// weights are most of the bytes. Some are large, and some have few channels. Half of the networks are split over two
-// ranks, by height, width, channels or filters. So interiors and borders of convolutions are measured too, calls that
-// find filters in the order of kernels, and boxes with gaps between their rows or pixels.
+// weights are most of the bytes. Some are large, and some have few channels. Half of the networks are split by height,
+// width, channels or filters over two ranks, the others by samples. So interiors and borders of convolutions are
+// measured too, calls that find filters in the order of kernels, and boxes with gaps between their rows or pixels.
 // Pure.
 #include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>
@@ -21,15 +21,18 @@ namespace aloni::model {
 
 struct SampleLimits {
   double least_flops = 1e5, most_flops = 4e10;  ///< of the forward pass of the convolutions
-  double most_bytes = 128e6;                    ///< of the largest activation, in float
+  double most_bytes = 128e6;                    ///< of the largest activation of a rank, in float
+  /// Networks without another split have their samples on two ranks, as in a job. Otherwise they have one rank. The
+  /// kernels of a rank are the same.
+  bool pairs = true;
 };
 
 /// Training steps on one rank or two, with the gradient of the input. The first ones do not depend on `count`.
 /// @pre count ≥ 0
 std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits = {});
 
-/// The machine to plan them for: `machine` with a node for each rank. Convolutions then compute interiors in slabs, as
-/// between nodes, so kernels of all jobs are measured.
+/// The machine to plan them for: `machine` with two ranks per node if its nodes have pairs of them, otherwise one. So
+/// the ranks of a job can run the samples (tools/kernels_in_steps.hpp).
 Machine machine_of_samples(const Machine& machine);
 
 }  // namespace aloni::model

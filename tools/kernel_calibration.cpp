@@ -4,16 +4,17 @@
 #include <aloni/model/machine_file.hpp>
 #include <aloni/model/measure_kernels.hpp>
 #include <aloni/model/sample_networks.hpp>
-#include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
+#include <aloni/tools/kernels_in_steps.hpp>
 #include <aloni/tools/learn_kernels.hpp>
-#include <aloni/tools/step_seconds.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -42,11 +43,16 @@ class KindCounts {
   std::array<int, model::kernel_kinds> counts_{};
 };
 
-/// Its kernels are also timed in steps. It is larger than the caches, as are the networks that users train.
-model::PlannedNetwork network_of_steps() {
-  return {.network = nn::make_model("resnet50", {.input = views::make_extents(1, {64, 64}, 3)}),
-          .strategy = nn::Strategy::uniform({}),
-          .samples = 2};
+/// Whether a step of the sample with its gradients fits into the memory of a rank, beside other programs.
+bool fits(const std::vector<model::KernelTask>& tasks, const model::Machine& machine) {
+  const nn::StepPlan& plan = *tasks.front().plan;
+  const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, description_of(machine, plan.ranks));
+  return machine.memory_bytes <= 0 || 2 * static_cast<double>(layout.bytes()) < machine.memory_bytes;
+}
+
+std::vector<model::PlannedNetwork> samples_for(const comm::Communicator& comm,
+                                               const KernelCalibrationOptions& options) {
+  return model::sample_networks(options.most_networks, options.seed, {.pairs = comm.size() % 2 == 0});
 }
 
 /// As those of a convolution with a call for each sample.
@@ -67,33 +73,25 @@ void add_kernels(const comm::Communicator& comm, model::Machine& machine, const 
     const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
     return comm.all_reduce(comm.rank() == 0 ? past.count() / options.seconds : 0.0, comm::Reduction::max);
   };
-  // More runs of short kernels would cost two thirds of the time, and more kernels teach more. Between calibrations
-  // times differ by 6 %, and models are wrong by more: of random kernels half as many runs are enough.
   const model::Machine planned = model::machine_of_samples(machine);
-  const model::MeasureKernel measure = kernel_measurement(comm, planned, {.least_seconds = 0});
   model::KernelTable& table = table_of(machine);
-  const std::vector<model::KernelTask> of_steps = model::kernel_tasks({network_of_steps()}, planned, table);
-  constexpr double share_of_steps = 0.25;
-  bool complete = false;
-  model::measure_kernels(of_steps, measure, table, [&](const model::KernelProgress& p) {
-    complete = p.next == nullptr;
-    return share() < share_of_steps;
-  });
-  // At once, since the speed of a shared host changes within minutes. After --resume there is nothing to do.
-  if (complete && !of_steps.empty()) add_step_seconds(comm, network_of_steps(), table);
-  progress(std::min(1.0, share()), table.times.size());
-
   KindCounts counts;
-  for (const model::PlannedNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
+  for (const model::PlannedNetwork& sample : samples_for(comm, options)) {
     bool over = false;
     std::vector<model::KernelTask> tasks = model::kernel_tasks({sample}, planned, table);
     std::erase_if(tasks, [&](const model::KernelTask& task) { return !counts.wants(task); });
-    // One for each network: it knows plans by their address, and the next plans may lie where these lay.
-    const model::MeasureKernel measure_sample = kernel_measurement(comm, planned, {.runs = 5, .least_seconds = 0});
-    model::measure_kernels(tasks, measure_sample, table, [&](const model::KernelProgress&) {
-      over = over || share() > 1;
-      return !over;
-    });
+    if (tasks.empty()) continue;
+    if (has_ranks_for(comm, sample) && fits(tasks, planned)) {
+      over = share() > 1;
+      if (!over) measure_in_steps(comm, sample, tasks, table);
+    } else {
+      // One for each network: it knows plans by their address, and the next plans may lie where these lay.
+      const model::MeasureKernel measure = kernel_measurement(comm, planned, {.runs = 5, .least_seconds = 0});
+      model::measure_kernels(tasks, measure, table, [&](const model::KernelProgress&) {
+        over = over || share() > 1;
+        return !over;
+      });
+    }
     progress(std::min(1.0, share()), table.times.size());
     save();
     if (over) break;
@@ -104,16 +102,20 @@ std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model:
                                           const KernelCalibrationOptions& options) {
   const model::KernelTable& table = table_of(machine);
   std::map<std::pair<model::KernelKind, nn::ElementType>, std::vector<KernelTime>> times;
-  const std::vector<model::PlannedNetwork> samples = model::sample_networks(options.most_networks, options.seed);
-  for (const model::KernelTask& task : model::kernel_tasks(samples, model::machine_of_samples(machine), {})) {
-    const auto measured = table.times.find(task.key);
-    if (measured == table.times.end()) continue;
-    const model::KernelProblem problem = task.problem();
-    // The time of different calls together teaches nothing about one of them.
-    if (problem.calls.empty() || !are_equal(problem.calls)) continue;
-    const model::KernelCall& call = problem.calls.front();
-    times[{call.kind, call.type}].push_back(
-        {call, measured->second.seconds / static_cast<double>(problem.calls.size())});
+  const model::Machine planned = model::machine_of_samples(machine);
+  std::set<std::string> found;  // each problem of the table once; networks behind the last one of them are not planned
+  for (const model::PlannedNetwork& sample : samples_for(comm, options)) {
+    if (found.size() == table.times.size()) break;
+    for (const model::KernelTask& task : model::kernel_tasks({sample}, planned, {})) {
+      const auto measured = table.times.find(task.key);
+      if (measured == table.times.end() || !found.insert(task.key).second) continue;
+      const model::KernelProblem problem = task.problem();
+      // The time of different calls together teaches nothing about one of them.
+      if (problem.calls.empty() || !are_equal(problem.calls)) continue;
+      const model::KernelCall& call = problem.calls.front();
+      times[{call.kind, call.type}].push_back(
+          {call, measured->second.seconds / static_cast<double>(problem.calls.size())});
+    }
   }
   std::erase_if(machine.learned, [&](const model::LearnedKernel& learned) {
     return learned.ranks_per_node == machine.ranks_per_node && learned.threads_per_rank == machine.threads_per_rank;

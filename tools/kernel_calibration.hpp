@@ -18,18 +18,19 @@ namespace aloni::tools {
 
 struct KernelCalibrationOptions {
   double seconds = 480;  ///< no kernel starts after this time
-  int most_networks = 3000;
+  int most_networks = 8000;
   std::uint64_t seed = 1;  ///< of the networks; equal for all machines
 };
 
 /// The table for the layout of processes of `machine`, a new one if there is none.
 model::KernelTable& table_of(model::Machine& machine);
 
-/// Adds times to the table for the layout of processes of `machine`. First come the kernels of ResNet-50. They are
-/// also timed in steps (step_seconds.hpp), unless they take more than a quarter of the time. Then come random networks.
-/// After each of them `progress` gets the share of the time that is over and the number of kernels, and `save` may keep
+/// Adds times of the kernels of random networks to the table for the layout of processes of `machine`: measured in
+/// steps (kernels_in_steps.hpp). Kernels are measured alone (kernel_measurement.hpp) on devices, for networks that need
+/// more than half of the memory of a rank, and for networks of two ranks if the number of ranks is odd.
+/// After each network `progress` gets the share of the time that is over and the number of kernels, and `save` may keep
 /// the machine in a file; both on all ranks.
-/// Collective. Throws as nn::measure_node.
+/// Collective. Throws as measure_in_steps() and nn::measure_node.
 void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
                  const std::function<void(double share, std::size_t kernels)>& progress,
                  const std::function<void()>& save);

@@ -257,8 +257,6 @@ void visit_table(M& table, V& v) {
     inner("spread", time.spread, Range{0, 1e6, ""});
     inner("runs", time.runs, count);
   });
-  v.by_choice("seconds_alone", table.seconds_alone, names_of_kinds(), Range{1e-9, 1e9, "seconds"});
-  v.by_choice("seconds_in_steps", table.seconds_in_steps, names_of_kinds(), Range{1e-9, 1e9, "seconds"});
 }
 
 /// The text of a problem stands for its numbers. A reader throws for a text that is not one of a convolution.

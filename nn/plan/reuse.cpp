@@ -37,14 +37,16 @@ class LastUses {
  public:
   explicit LastUses(std::size_t times) : bytes_(times) {}
 
-  /// Calls f(bytes, distance) for the parts of a range. Memory that was never used has no part.
+  /// Calls f(bytes, distance, time of the last use) for the parts of a range. Memory that was never used has no part.
   template <class F>
   void for_each_part(const AddressRange& range, std::size_t now, const F& f) const {
     for (auto i = first_after(range.first); i != uses_.end() && i->first < range.end; ++i) {
       const AddressRange part{std::max(range.first, i->first), std::min(range.end, i->second.end)};
-      f(part.bytes(), bytes_.before(now) - bytes_.before(i->second.time + 1));
+      f(part.bytes(), bytes_.before(now) - bytes_.before(i->second.time + 1), i->second.time);
     }
   }
+  /// Bytes whose last use was at this time.
+  Index used_at(std::size_t time) const { return bytes_.before(time + 1) - bytes_.before(time); }
 
   void use(const AddressRange& range, std::size_t now) {
     if (range.bytes() == 0) return;
@@ -87,7 +89,7 @@ class LastUses {
 }  // namespace
 
 Reuse reuse_at(double bytes, double distance) {
-  Reuse reuse;
+  Reuse reuse{.code_bytes = distance, .step_bytes = distance};
   for (std::size_t i = 0; i < reuse_distances.size(); ++i)
     if (distance >= reuse_distances[i]) reuse.far_bytes[i] = bytes;
   return reuse;
@@ -97,6 +99,9 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
   const detail::Addresses addresses(plan, layout);
   LastUses uses(2 * plan.nodes.size());
   std::vector<Reuse> all(plan.nodes.size());
+  std::vector<Index> own(plan.nodes.size());  // bytes of each node, known behind the first step
+  double used = 0;                            // bytes so far, in both steps
+  std::map<std::size_t, double> code_used{};  // the same behind the last node with a kind of work
   for (const bool counts : {false, true}) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       const PlanNode& node = plan.nodes[n];
@@ -108,15 +113,25 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
           // A box with gaps spans more bytes than it has.
           const Index bytes = r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type);
           const double share = static_cast<double>(bytes) / static_cast<double>(range.bytes());
-          uses.for_each_part(range, now, [&](Index part, Index distance) {
-            const Reuse of_part = reuse_at(share * static_cast<double>(part), static_cast<double>(distance));
+          uses.for_each_part(range, now, [&](Index part, Index between, std::size_t last) {
+            const Index streamed = (own[last % own.size()] + own[n]) / 2;
+            const Reuse of_part = reuse_at(share * static_cast<double>(part), static_cast<double>(between + streamed));
             for (std::size_t i = 0; i < of_part.far_bytes.size(); ++i) all[n].far_bytes[i] += of_part.far_bytes[i];
           });
         });
       }
-      detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) { uses.use(addresses.of(r), now); });
+      if (counts && node.kind() == NodeKind::kernel) all[n].code_bytes = used - code_used.at(node.work.index());
+      detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
+        const AddressRange range = addresses.of(r);
+        uses.use(range, now);
+        used += static_cast<double>(range.bytes());
+      });
+      own[n] = uses.used_at(now);
+      code_used[node.work.index()] = used;
     }
   }
+  for (std::size_t n = 0; n < plan.nodes.size(); ++n)
+    if (plan.nodes[n].kind() == NodeKind::kernel) all[n].step_bytes = used / 2;
   return all;
 }
 

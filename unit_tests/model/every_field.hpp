@@ -100,9 +100,7 @@ inline model::Machine machine_with_every_field() {
                      {.ranks_per_node = 1,
                       .threads_per_rank = 2,
                       .times = {{"b 1x2", {.seconds = 1.0 / 3, .spread = 0.01, .runs = 10}},
-                                {"a \"quoted\"", {.seconds = 1e-9, .spread = 0, .runs = 1}}},
-                      .seconds_alone = {{model::KernelKind::dense, 1.0 / 3}, {model::KernelKind::copy, 1}},
-                      .seconds_in_steps = {{model::KernelKind::dense, 0.4}}}};
+                                {"a \"quoted\"", {.seconds = 1e-9, .spread = 0, .runs = 1}}}}};
   nn::local::ConvolutionCase convolution{.problem = {.samples = 2, .channels = 3, .filters = 5}};
   MeasuredImplementations::Times times;
   times[numbers_of(convolution)] = {{.implementation = "direct", .seconds = 1.0 / 3, .spread = 0.1, .runs = 10}};

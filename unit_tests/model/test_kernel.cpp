@@ -53,18 +53,22 @@ TEST(Kernel, CallsHaveTheirSharesOfTheFarBytes) {
   std::size_t most_calls = 0;
   for (const nn::PlanNode& node : plan.nodes) {
     if (!is_kernel(node)) continue;
-    const KernelProblem near = kernel_of(plan, node), far = kernel_of(plan, node, {{800, 400, 200, 100}});
+    const KernelProblem near = kernel_of(plan, node), far = kernel_of(plan, node, {{800, 400, 200, 100}, 50, 60});
     EXPECT_EQ(near.key, far.key);
     most_calls = std::max(most_calls, far.calls.size());
     std::vector<double> sums(nn::reuse_distances.size(), 0);
     for (std::size_t c = 0; c < far.calls.size(); ++c) {
-      const std::size_t first = far.calls[c].features.size() - sums.size();
+      const std::size_t first = far.calls[c].features.size() - sums.size() - 2;
+      EXPECT_EQ(far.calls[c].features[first + sums.size()], 50);  // of the node, in each call
+      EXPECT_EQ(far.calls[c].features[first + sums.size() + 1], 60);
       for (std::size_t i = 0; i < sums.size(); ++i) {
         sums[i] += far.calls[c].features[first + i];
         EXPECT_EQ(near.calls[c].features[first + i], 0);
       }
     }
-    if (!far.calls.empty()) EXPECT_NEAR(sums[0] + sums[1] + sums[2] + sums[3], 1500, 1e-6) << node.label;
+    if (!far.calls.empty()) {
+      EXPECT_NEAR(sums[0] + sums[1] + sums[2] + sums[3], 1500, 1e-6) << node.label;
+    }
   }
   EXPECT_GT(most_calls, 1u);
 }
@@ -161,7 +165,8 @@ TEST(Kernel, RunsEndWhereTheMemoryHasAGap) {
     return static_cast<std::size_t>(std::ranges::find(feature_names(kind), feature) - feature_names(kind).begin());
   };
   const auto run_of = [&](const char* split, int ranks, const std::string& label) {
-    const nn::StepPlan plan = plan_of(small("lenet5"), split, ranks, 0, 2);
+    const nn::StepPlan plan =
+        plan_of(small("lenet5"), split, ranks, 0, 2, nn::StepKind::training, {.fuse_pooling = false});
     const auto node = std::ranges::find(plan.nodes, label, &nn::PlanNode::label);
     if (node == plan.nodes.end()) return -1.0;
     const KernelCall call = kernel_of(plan, *node).calls.at(0);

@@ -104,28 +104,6 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
   EXPECT_DOUBLE_EQ(measured.relative_error, 0.01);
 }
 
-TEST(KernelTimes, TimesAloneAreMultipliedByThoseInSteps) {
-  Machine machine = round_machine();
-  machine.learned = {constant_model()};
-  KernelTable table{.times = {{"pointwise a", {0.5, 0.01, 10}}, {"nothing", {0.25, 0.01, 10}}}};
-  table.seconds_alone = {{KernelKind::pointwise, 2}, {KernelKind::dense, 1}, {KernelKind::copy, 0}};
-  table.seconds_in_steps = {{KernelKind::pointwise, 3}, {KernelKind::copy, 1}};
-  machine.kernels = {table};
-  const MachineKernels kernels(machine, 1, 1);
-  EXPECT_DOUBLE_EQ(kernels.of({"pointwise a", {call_of(1, 0)}}).seconds, 0.75);
-  EXPECT_DOUBLE_EQ(kernels.of({"pointwise b", {call_of(1, 0), call_of(2, 0)}}).seconds, 2 * 1.5 * std::exp(2.0));
-  EXPECT_DOUBLE_EQ(kernels.of({"nothing", {}}).seconds, 0.25);
-  const KernelProblem far{"pointwise c", {call_of(1e12, 0)}};  // a roofline is no measured time
-  EXPECT_DOUBLE_EQ(kernels.of(far).seconds, MachineKernels(round_machine(), 1, 1).of(far).seconds);
-  EXPECT_EQ(KernelTable{}.step_factor(KernelKind::dense), 1);
-  // Kinds that take none, or less than 2 %, of the time have the ratio of all.
-  EXPECT_EQ(table.step_factor(KernelKind::dense), 2);
-  table.seconds_alone = {{KernelKind::convolution_forward, 99}, {KernelKind::dense, 1}};
-  table.seconds_in_steps = {{KernelKind::convolution_forward, 109}, {KernelKind::dense, 11}};
-  EXPECT_DOUBLE_EQ(table.step_factor(KernelKind::dense), 1.2);
-  EXPECT_DOUBLE_EQ(table.step_factor(KernelKind::convolution_forward), 109. / 99);
-}
-
 TEST(KernelTimes, AMachineWithoutRatesIsRefused) {
   Machine machine = round_machine();
   machine.processor.node_bandwidth = 0;

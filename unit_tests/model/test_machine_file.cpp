@@ -102,7 +102,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 9,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 10,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -113,8 +113,7 @@ TEST(MachineFile, RefusesEveryFieldThatIsMissingAndNamesItsPath) {
   for (const Json::json_pointer& place : places_of(json)) {
     const std::string path = dotted(place);
     const std::string object = place.parent_pointer().empty() ? "" : place.parent_pointer().back();
-    const bool by_kind = object == "efficiency" || object == "seconds_alone" || object == "seconds_in_steps";
-    if (json[place.parent_pointer()].is_array() || by_kind) continue;
+    if (json[place.parent_pointer()].is_array() || object == "efficiency") continue;
     Json without = json;
     without[place.parent_pointer()].erase(place.back());
     const Fault fault = fault_of_text(without.dump());
@@ -149,7 +148,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "9, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "10, " : " from "));
     }
   }
 }
@@ -220,6 +219,7 @@ TEST(MachineFile, RefusesAnotherVersionAndATextThatIsNoJson) {
 void as_in_version_7(Json& json, Machine& expected) {
   json["planning"].erase("product_bytes");
   expected.planning.product_bytes = MachineDescription{}.product_bytes;
+  expected.kernels.clear();
   expected.learned.clear();
 }
 
@@ -268,22 +268,6 @@ TEST(MachineFile, ReadsTheVersionWithoutTheRateOfFloat16) {
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: transfers");
 }
 
-TEST(MachineFile, ReadsTheVersionWithoutKernelsInSteps) {
-  Json json = json_of_machine();
-  json["aloni_machine"] = 5;
-  Machine expected = aloni::test::machine_with_every_field();
-  as_in_version_7(json, expected);
-  for (std::size_t t = 0; t < expected.kernels.size(); ++t) {
-    expected.kernels[t].seconds_alone.clear();
-    expected.kernels[t].seconds_in_steps.clear();
-    json["kernels"][t].erase("seconds_alone");
-    json["kernels"][t].erase("seconds_in_steps");
-  }
-  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
-  json["processor"].erase("float16_flops");  // that version had it
-  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.float16_flops");
-}
-
 TEST(MachineFile, ReadsTheVersionWithoutTheBandwidthToTheHost) {
   Json json = json_of_machine();
   json["aloni_machine"] = 6;
@@ -292,11 +276,11 @@ TEST(MachineFile, ReadsTheVersionWithoutTheBandwidthToTheHost) {
   as_in_version_7(json, expected);
   expected.processor.host_bandwidth = 0;
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
-  json["kernels"][0].erase("seconds_alone");  // that version had them
-  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: kernels[0].seconds_alone");
+  json["processor"].erase("float16_flops");  // that version had it
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.float16_flops");
 }
 
-TEST(MachineFile, LeavesOutLearnedModelsOfTheVersionWithOtherFeatures) {
+TEST(MachineFile, LeavesOutKernelsThatWereMeasuredAlone) {
   Json json = json_of_machine();
   json["aloni_machine"] = 7;
   json["planning"].erase("product_bytes");
@@ -308,7 +292,15 @@ TEST(MachineFile, LeavesOutLearnedModelsOfTheVersionWithOtherFeatures) {
   const Machine later = parse_machine(json.dump(), "old");
   EXPECT_TRUE(later.learned.empty());
   EXPECT_EQ(later.planning.product_bytes, 1);
+  json["aloni_machine"] = 9;
+  json["kernels"][1]["seconds_alone"] = json["kernels"][1]["seconds_in_steps"] = {{"dense", 0.5}};
+  Machine expected = aloni::test::machine_with_every_field();
+  expected.planning.product_bytes = 1;
+  expected.kernels.clear();
+  expected.learned.clear();
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json["aloni_machine"] = machine_file_version;
+  for (const char* const old : {"seconds_alone", "seconds_in_steps"}) json["kernels"][1].erase(old);
   json["learned"][0]["mean"].erase(0);
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: learned[0].mean");
 }

@@ -3,6 +3,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/detail/addresses.hpp>
+#include <aloni/nn/plan/isolated_node.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/reuse.hpp>
 
@@ -40,6 +41,7 @@ std::vector<Reuse> counted(const Planned& p) {
   std::vector<std::size_t> last_use;                 // by word; 0: never, otherwise 1 + time
   std::vector<std::size_t> words(2 * nodes + 1, 0);  // by last use
   std::vector<Reuse> all(nodes);
+  std::vector<double> own(nodes, 0);  // bytes of each node
   for (std::size_t time = 1; time <= 2 * nodes; ++time) {
     const std::size_t n = (time - 1) % nodes;
     const PlanNode& node = p.plan.nodes[n];
@@ -57,7 +59,7 @@ std::vector<Reuse> counted(const Planned& p) {
         const double bytes_of_range = for_each_word(r, [&](std::size_t last) {
           if (last == 0) return;
           for (std::size_t i = 0; i < far.far_bytes.size(); ++i)
-            if (distance[last] >= reuse_distances[i]) far.far_bytes[i] += 4;
+            if (distance[last] + (own[(last - 1) % nodes] + own[n]) / 2 >= reuse_distances[i]) far.far_bytes[i] += 4;
         });
         for (std::size_t i = 0; i < far.far_bytes.size(); ++i)
           if (bytes_of_range > 0) all[n].far_bytes[i] += far.far_bytes[i] / bytes_of_range * bytes_of_box(p.plan, r);
@@ -70,6 +72,7 @@ std::vector<Reuse> counted(const Planned& p) {
         ++words[time];
       });
     });
+    own[n] = 4.0 * static_cast<double>(words[time]);
   }
   return all;
 }
@@ -84,6 +87,17 @@ void expect_counted(const Planned& p) {
       far += found[n].far_bytes[i];
     }
   EXPECT_GT(far, 1e6);
+  double step = 0;
+  const detail::Addresses addresses(p.plan, p.layout);
+  for (std::size_t n = 0; n < found.size(); ++n)
+    detail::for_each_region(p.plan, static_cast<int>(n),
+                            [&](const PlanRegion& r) { step += static_cast<double>(addresses.of(r).bytes()); });
+  for (std::size_t n = 0; n < found.size(); ++n) {
+    if (p.plan.nodes[n].kind() != NodeKind::kernel) continue;
+    EXPECT_EQ(found[n].code_bytes, isolate(p.plan, static_cast<int>(n), p.layout).code_distance)
+        << p.plan.nodes[n].label;
+    EXPECT_EQ(found[n].step_bytes, step);
+  }
 }
 
 NetworkDescription lenet() { return lenet5(views::make_extents(1, {28, 28}, 1), 10); }
@@ -96,7 +110,11 @@ TEST(Reuse, IsThatOfACountOfWords) {
 
 TEST(Reuse, OfASmallStepIsNear) {
   const Planned p = planned(lenet(), "1", 1, 2);
-  for (const Reuse& reuse : reuse_of(p.plan, p.layout)) EXPECT_EQ(reuse, Reuse{});
+  for (const Reuse& reuse : reuse_of(p.plan, p.layout)) {
+    EXPECT_EQ(reuse.far_bytes[1], 0);  // parameters with gradients and momenta have 0.7 MB
+    EXPECT_LE(reuse.code_bytes, reuse.step_bytes);
+    EXPECT_LT(reuse.step_bytes, 16e6);
+  }
 }
 
 TEST(Reuse, FarBytesAreAPartOfTheBytesOfTheNode) {
@@ -130,8 +148,8 @@ TEST(Reuse, OfAConvolutionContainsItsFilters) {
 }
 
 TEST(Reuse, AtADistanceIsThatOfAllBytes) {
-  EXPECT_EQ(reuse_at(100, 5 << 20), (Reuse{{100, 100, 0, 0}}));
-  EXPECT_EQ(reuse_at(100, 1 << 20), (Reuse{{100, 0, 0, 0}}));
+  EXPECT_EQ(reuse_at(100, 5 << 20), (Reuse{{100, 100, 0, 0}, 5 << 20, 5 << 20}));
+  EXPECT_EQ(reuse_at(100, 1 << 20), (Reuse{{100, 0, 0, 0}, 1 << 20, 1 << 20}));
   EXPECT_EQ(reuse_at(100, 0), Reuse{});
 }
 
