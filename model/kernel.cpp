@@ -119,6 +119,16 @@ double share_inside(const nn::local::ConvolutionProblem& p) {
 /// The share of vectors of 16 elements that `n` elements fill.
 double filled(Index n) { return real(n) / (16 * std::ceil(real(n) / 16)); }
 
+/// `n` rounded up to whole vectors of 8 elements.
+double rounded(Index n) { return 8 * std::ceil(real(n) / 8); }
+
+/// Products of a convolution that has this number of values along its sums, and of elements in its vectors, for each
+/// output and tap. Kernels whose vectors run over filters, or over the taps of a row and channels, multiply whole
+/// vectors.
+double padded_work(const nn::local::ConvolutionProblem& p, Index summed, double vectors) {
+  return real(p.samples) * real(p.groups) * product(p.output) * product(p.kernel) * real(summed) * vectors;
+}
+
 /// One feature per value of a category: 1 for the value itself. A number for a category would have an order.
 void append_category(std::vector<double>& features, int value, int values) {
   for (int v = 0; v < values; ++v) features.push_back(v == value ? 1 : 0);
@@ -136,26 +146,31 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
                     .type = type,
                     .flops = nn::local::flops(p),
                     .bytes = from.bytes + to.bytes + (orders ? 3 : 1) * weights};
-  result.features = {real(p.samples),
-                     real(p.channels_per_group()),
-                     real(p.filters_per_group()),
-                     real(p.groups),
-                     real(p.output[0]),
-                     real(p.output[1]),
-                     real(p.output[2]),
-                     real(p.kernel[0]),
-                     real(p.kernel[1]),
-                     real(p.kernel[2]),
-                     product(p.stride),
-                     product(p.dilation),
-                     from.dense ? 0.0 : 1.0,
-                     to.dense ? 0.0 : 1.0,
-                     orders ? 1.0 : 0.0,
-                     filled(p.channels_per_group()),
-                     filled(p.filters_per_group()),
-                     filled(p.output[2]),
-                     inside,
-                     result.flops * inside};
+  result.features = {
+      real(p.samples),
+      real(p.channels_per_group()),
+      real(p.filters_per_group()),
+      real(p.groups),
+      real(p.output[0]),
+      real(p.output[1]),
+      real(p.output[2]),
+      real(p.kernel[0]),
+      real(p.kernel[1]),
+      real(p.kernel[2]),
+      product(p.stride),
+      product(p.dilation),
+      from.dense ? 0.0 : 1.0,
+      to.dense ? 0.0 : 1.0,
+      orders ? 1.0 : 0.0,
+      filled(p.channels_per_group()),
+      filled(p.filters_per_group()),
+      filled(p.output[2]),
+      inside,
+      result.flops * inside,
+      padded_work(p, p.channels_per_group(), rounded(p.filters_per_group())) * inside,
+      padded_work(p, p.filters_per_group(), rounded(p.kernel[2] * p.channels_per_group())) / real(p.kernel[2]),
+      real(p.kernel[2] * p.channels_per_group()),
+      real(p.samples) * real(p.output[0]) * real(p.output[1]) * real(p.kernel[0]) * real(p.kernel[1])};
   const bool multiplies = kind == KernelKind::convolution_filter &&
                           call.backend == nn::local::ConvolutionBackend::onednn &&
                           nn::local::multiplies_for_filters(p, type);
@@ -395,12 +410,12 @@ struct Maker {
 };
 
 const std::vector<std::string_view> convolution_features{
-    "samples",         "channels",       "filters",      "groups",         "output_depth",
-    "output_height",   "output_width",   "kernel_depth", "kernel_height",  "kernel_width",
-    "stride",          "dilation",       "input_gaps",   "output_gaps",    "orders_filters",
-    "channels_filled", "filters_filled", "width_filled", "inside",         "flops_inside",
-    "reference",       "direct",         "onednn",       "kokkos_kernels", "cudnn",
-    "products",        "flops",          "bytes"};
+    "samples",      "channels",     "filters",        "groups",          "output_depth",   "output_height",
+    "output_width", "kernel_depth", "kernel_height",  "kernel_width",    "stride",         "dilation",
+    "input_gaps",   "output_gaps",  "orders_filters", "channels_filled", "filters_filled", "width_filled",
+    "inside",       "flops_inside", "filter_vectors", "row_vectors",     "row_values",     "rows",
+    "reference",    "direct",       "onednn",         "kokkos_kernels",  "cudnn",          "products",
+    "flops",        "bytes"};
 
 /// Behind the features of each kind: bytes that were last used so far back, and the other fields of nn::Reuse.
 constexpr std::array<std::string_view, nn::reuse_distances.size() + 2> reuse_features{

@@ -20,7 +20,7 @@ constexpr double share_of_deep = 0.25;
 /// Like the first layers of large ones: many pixels, and enough channels for the peak rate. They take long.
 constexpr double share_of_large = 0.02;
 /// Like LeNet-5: few channels everywhere.
-constexpr double share_of_narrow = 0.12;
+constexpr double share_of_narrow = 0.2;
 
 /// Numbers of one stream: one stream for each network that is drawn.
 class Draws {

@@ -35,7 +35,7 @@ class PrefixSums {
 /// The memory in ranges, each with the time of its last use.
 class LastUses {
  public:
-  explicit LastUses(std::size_t times) : bytes_(times) {}
+  explicit LastUses(std::size_t times) : times_(times), bytes_(times) {}
 
   /// Calls f(bytes, distance, time of the last use) for the parts of a range. Memory that was never used has no part.
   template <class F>
@@ -45,6 +45,8 @@ class LastUses {
       f(part.bytes(), bytes_.before(now) - bytes_.before(i->second.time + 1), i->second.time);
     }
   }
+  /// All bytes that were used.
+  Index bytes() const { return bytes_.before(times_); }
   /// Bytes whose last use was at this time.
   Index used_at(std::size_t time) const { return bytes_.before(time + 1) - bytes_.before(time); }
 
@@ -82,9 +84,15 @@ class LastUses {
     uses_.emplace(address, rest);
   }
 
+  std::size_t times_;
   Uses uses_;
   PrefixSums bytes_;  // by the time of their last use
 };
+
+/// A box with gaps spans more bytes than it has.
+double bytes_in_box(const StepPlan& plan, const PlanRegion& r) {
+  return static_cast<double>(r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type));
+}
 
 }  // namespace
 
@@ -110,9 +118,7 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
         detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
           const AddressRange range = addresses.of(r);
           if (range.bytes() == 0) return;
-          // A box with gaps spans more bytes than it has.
-          const Index bytes = r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type);
-          const double share = static_cast<double>(bytes) / static_cast<double>(range.bytes());
+          const double share = bytes_in_box(plan, r) / static_cast<double>(range.bytes());
           uses.for_each_part(range, now, [&](Index part, Index between, std::size_t last) {
             const Index streamed = (own[last % own.size()] + own[n]) / 2;
             const Reuse of_part = reuse_at(share * static_cast<double>(part), static_cast<double>(between + streamed));
@@ -122,16 +128,15 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
       }
       if (counts && node.kind() == NodeKind::kernel) all[n].code_bytes = used - code_used.at(node.work.index());
       detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
-        const AddressRange range = addresses.of(r);
-        uses.use(range, now);
-        used += static_cast<double>(range.bytes());
+        uses.use(addresses.of(r), now);
+        used += bytes_in_box(plan, r);
       });
       own[n] = uses.used_at(now);
       code_used[node.work.index()] = used;
     }
   }
   for (std::size_t n = 0; n < plan.nodes.size(); ++n)
-    if (plan.nodes[n].kind() == NodeKind::kernel) all[n].step_bytes = used / 2;
+    if (plan.nodes[n].kind() == NodeKind::kernel) all[n].step_bytes = static_cast<double>(uses.bytes());
   return all;
 }
 

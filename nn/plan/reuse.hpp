@@ -32,7 +32,8 @@ struct Reuse {
   /// Bytes of the nodes between the last one with the same kind of work and this one: they drive its code from caches,
   /// and its branches from the tables of the core. A kernel of a microsecond takes up to four times as long then.
   double code_bytes = 0;
-  double step_bytes = 0;  ///< of all nodes of the step: they drive out the pages that the core knows
+  /// Bytes that the step uses, each once. Each node has code and data of its own, which it uses once in a step.
+  double step_bytes = 0;
 
   friend bool operator==(const Reuse&, const Reuse&) = default;
 };
