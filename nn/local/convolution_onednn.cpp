@@ -61,16 +61,16 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     }
     const bool runs_onednn = here.forward || here.backward_data || here.backward_filter;
     if (!runs_onednn && !multiplies_) return;
-    if (runs_onednn)
-      onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_,
-                                                    [exec](Index parts, const std::function<void(Index)>& reorder) {
-                                                      share_out(exec, std::max<Index>(1, exec.concurrency()),
-                                                                "aloni::nn::reorder_filters", parts,
-                                                                [&reorder](Index, Index begin, Index end) {
-                                                                  for (Index part = begin; part < end; ++part)
-                                                                    reorder(part);
-                                                                });
-                                                    });
+    if (runs_onednn) {
+      const auto share = [exec](Index parts, const std::function<void(Index)>& reorder) {
+        share_out(exec, std::max<Index>(1, exec.concurrency()), "aloni::nn::reorder_filters", parts,
+                  [&reorder](Index, Index begin, Index end) {
+                    for (Index part = begin; part < end; ++part) reorder(part);
+                  });
+      };
+      onednn_ =
+          std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_, share);
+    }
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
     // Behind oneDNN's own scratch memory: room for dense copies.
