@@ -1503,6 +1503,26 @@ TEST(Verify, RanksWithDifferentOrdersComeToTheEnd) {
   EXPECT_EQ(first_blocked(circle, 0), 0);
 }
 
+TEST(Verify, AReluBeforeAPoolingHasNodesIfAnotherLayerReadsIt) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {8, 8}, 4);
+  net.loss = Loss::binary_cross_entropy;
+  const Window two = square_window(2, 2, 2);
+  net.layers = {{"conv", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"relu", Relu{}, {"conv"}},
+                {"pool", Pooling{PoolingKind::max, two}, {"relu"}},
+                {"mean", Pooling{PoolingKind::average, two}, {"relu"}},
+                {"sum", Add{}, {"pool", "mean"}}};
+  const NetworkPlan layers = plan_network(net, resolve(Strategy::uniform({}), net, 1), 1, 2);
+  std::vector<StepPlan> plans{plan_step(net, layers, 0, StepKind::training, {}, {})};
+  EXPECT_TRUE(plans[0].pooled_relus.empty());
+  EXPECT_FALSE(verify(layers, plans).has_value());
+  plans[0].pooled_relus = {1};
+  ASSERT_TRUE(verify(layers, plans).has_value());
+  EXPECT_NE(verify(layers, plans)->what.find("has several readers"), std::string::npos);
+}
+
 TEST(Verify, TrainingAndInferenceOfTheModelsAreRightInOneMemory) {
   const auto image = [](Index size, Index channels) { return views::make_extents(1, {size, size}, channels); };
   const auto volume = [](Index size, Index channels) { return views::make_extents(1, {size, size, size}, channels); };

@@ -46,6 +46,9 @@ class Values : History {
 
   void run() {
     check_buffers();
+    for (const int relu : plan_.pooled_relus)
+      if (layers_.readers_of(relu).size() != 1)
+        refuse(plan_, nullptr, "layer " + std::to_string(relu) + ", a ReLU without nodes, has several readers");
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan_.buffers[b];
       if (buffer.alias == no_buffer && has_initial_value(static_cast<BufferId>(b)) && !buffer.owned.empty())
