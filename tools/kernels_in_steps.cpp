@@ -8,9 +8,9 @@
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/run/measure_node.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/kernels_in_steps.hpp>
-#include <aloni/tools/median.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -80,12 +80,6 @@ std::vector<std::vector<double>> run_steps(const comm::Communicator& all, const 
   return seconds;
 }
 
-double spread_of(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  const std::size_t quarter = seconds.size() / 4;
-  return (seconds[seconds.size() - 1 - quarter] - seconds[quarter]) / 2 / median(seconds);
-}
-
 }  // namespace
 
 bool has_ranks_for(const comm::Communicator& comm, const model::PlannedNetwork& sample) {
@@ -109,11 +103,11 @@ void measure_in_steps(const comm::Communicator& comm, const model::PlannedNetwor
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     const auto found = nodes.find(tasks[t].key);
     if (found == nodes.end()) continue;
-    const std::vector<double>& times = seconds[found->second];
+    const nn::NodeTime time = nn::summary(seconds[found->second]);
     sums[4 * t] = 1;
-    sums[4 * t + 1] = median(times);
-    sums[4 * t + 2] = spread_of(times);
-    sums[4 * t + 3] = static_cast<double>(times.size());
+    sums[4 * t + 1] = time.seconds;
+    sums[4 * t + 2] = time.spread;
+    sums[4 * t + 3] = time.runs;
   }
   comm.all_reduce(std::span(sums), comm::Reduction::sum);
   for (std::size_t t = 0; t < tasks.size(); ++t) {

@@ -27,6 +27,7 @@ class PrefixSums {
     for (std::size_t i = end; i > 0; i -= i & (~i + 1)) sum += tree_[i];
     return sum;
   }
+  Index all() const { return before(tree_.size() - 1); }
 
  private:
   std::vector<Index> tree_;
@@ -35,7 +36,7 @@ class PrefixSums {
 /// The memory in ranges, each with the time of its last use.
 class LastUses {
  public:
-  explicit LastUses(std::size_t times) : times_(times), bytes_(times) {}
+  explicit LastUses(std::size_t times) : bytes_(times) {}
 
   /// Calls f(bytes, distance, time of the last use) for the parts of a range. Memory that was never used has no part.
   template <class F>
@@ -46,7 +47,7 @@ class LastUses {
     }
   }
   /// All bytes that were used.
-  Index bytes() const { return bytes_.before(times_); }
+  Index bytes() const { return bytes_.all(); }
   /// Bytes whose last use was at this time.
   Index used_at(std::size_t time) const { return bytes_.before(time + 1) - bytes_.before(time); }
 
@@ -84,7 +85,6 @@ class LastUses {
     uses_.emplace(address, rest);
   }
 
-  std::size_t times_;
   Uses uses_;
   PrefixSums bytes_;  // by the time of their last use
 };
@@ -115,6 +115,7 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
       const PlanNode& node = plan.nodes[n];
       const std::size_t now = n + (counts ? plan.nodes.size() : 0);
       if (counts && node.kind() == NodeKind::kernel) {
+        all[n].code_bytes = used - code_used.at(node.work.index());
         detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
           const AddressRange range = addresses.of(r);
           if (range.bytes() == 0) return;
@@ -126,7 +127,6 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
           });
         });
       }
-      if (counts && node.kind() == NodeKind::kernel) all[n].code_bytes = used - code_used.at(node.work.index());
       detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
         uses.use(addresses.of(r), now);
         used += bytes_in_box(plan, r);

@@ -103,14 +103,6 @@ double seconds_of_wait(const Queue<Exec>& queue) {
   return std::max(0.0, seconds_of_each(1) - seconds_of_each(100));
 }
 
-NodeTime summary(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  NodeTime time{.seconds = median(seconds), .runs = static_cast<int>(seconds.size())};
-  const std::size_t quarter = seconds.size() / 4;
-  if (time.seconds > 0) time.spread = (seconds[seconds.size() - 1 - quarter] - seconds[quarter]) / 2 / time.seconds;
-  return time;
-}
-
 /// An isolated node with memory and kernels.
 template <class T, class Exec>
 class NodeRunner {
@@ -413,6 +405,14 @@ void check(const MeasureOptions& o) {
 }
 
 }  // namespace
+
+NodeTime summary(std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  NodeTime time{.seconds = median(seconds), .runs = static_cast<int>(seconds.size())};
+  const std::size_t quarter = seconds.size() / 4;
+  if (time.seconds > 0) time.spread = (seconds[seconds.size() - 1 - quarter] - seconds[quarter]) / 2 / time.seconds;
+  return time;
+}
 
 template <class T, class Exec>
 NodeTime measure_node(const comm::Communicator& comm, const Queue<Exec>& queue, const StepPlan& plan,

@@ -26,6 +26,8 @@
 #include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <vector>
+
 namespace aloni::nn {
 
 struct MeasureOptions {
@@ -48,6 +50,9 @@ struct NodeTime {
   double spread = 0;   ///< half the difference of the quartiles, divided by the median
   int runs = 0;
 };
+
+/// Of the seconds of single runs. @pre there is at least one
+NodeTime summary(std::vector<double> seconds);
 
 /// The time of node `node` of `plan` on this rank.
 /// `options`: equal on all ranks. `machine`: the one for which the plan was made.

@@ -497,6 +497,37 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
   }
 }
 
+/// Losses of training steps and of an evaluation are the same with and without an option that merges kernels, and the
+/// merged ones need no more memory.
+void expect_same_training(const comm::Communicator& comm, const NetworkDescription& net,
+                          bool NetworkOptions::*const merges) {
+  int number = 0;
+  for (const auto& split : some_splits(comm.size())) {
+    if (!aloni::test::is_in_share(number++)) continue;
+    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
+    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
+    const Queue<> queue;
+    std::vector<double> losses[2];
+    std::size_t bytes[2];
+    for (const bool fused : {false, true}) {
+      Parameters<double> parameters(comm, queue, net, resolve(strategy, net, comm.size()), 3);
+      NetworkOptions options{.input_gradient = true};
+      options.*merges = fused;
+      Network<double> network(comm, queue, net, strategy, 4, parameters, options);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        fill_synthetic(queue, net, 3, step, network);
+        losses[fused].push_back(network.train_step(queue).loss);
+        parameters.sgd(queue, {.learning_rate = 0.1});
+      }
+      fill_synthetic(queue, net, 3, 7, network);
+      losses[fused].push_back(network.evaluate(queue).loss);
+      bytes[fused] = static_cast<std::size_t>(network.planned_bytes());
+    }
+    EXPECT_EQ(losses[true], losses[false]);
+    EXPECT_LE(bytes[true], bytes[false]);
+  }
+}
+
 TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
   const auto comm = aloni::test::make_communicator();
   // A ReLU with ghosts, one with two readers, one with a window.
@@ -518,36 +549,13 @@ TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
                 {"conv3", Convolution{2, three}, {"pool"}},
                 {"bn4", BatchNorm{}, {"conv3"}},
                 {"relu4", Relu{}, {"bn4"}}};
-  int number = 0;
-  for (const auto& split : some_splits(comm.size())) {
-    if (!aloni::test::is_in_share(number++)) continue;
-    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
-    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
-    const Queue<> queue;
-    std::vector<double> losses[2];
-    std::size_t bytes[2];
-    for (const bool fused : {false, true}) {
-      Parameters<double> parameters(comm, queue, net, resolve(strategy, net, comm.size()), 3);
-      Network<double> network(comm, queue, net, strategy, 4, parameters,
-                              {.input_gradient = true, .fuse_batch_norm = fused});
-      for (std::uint64_t step = 0; step < 3; ++step) {
-        fill_synthetic(queue, net, 3, step, network);
-        losses[fused].push_back(network.train_step(queue).loss);
-        parameters.sgd(queue, {.learning_rate = 0.1});
-      }
-      fill_synthetic(queue, net, 3, 7, network);
-      losses[fused].push_back(network.evaluate(queue).loss);
-      bytes[fused] = static_cast<std::size_t>(network.planned_bytes());
-    }
-    EXPECT_EQ(losses[true], losses[false]);
-    EXPECT_LE(bytes[true], bytes[false]);
-  }
+  expect_same_training(comm, net, &NetworkOptions::fuse_batch_norm);
 }
 
 TEST(Split, TrainsWithReluInMaxPoolingAsWithout) {
   const auto comm = aloni::test::make_communicator();
-  // Poolings behind a convolution, a sum and a dense layer's ReLU; windows that overlap, and one with padding. The ReLU
-  // with two readers has a node of its own.
+  // ReLUs behind a convolution and a sum, and one with two readers, which has nodes of its own. Windows that overlap,
+  // and some with padding.
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {32, 24}, 4);
@@ -566,30 +574,7 @@ TEST(Split, TrainsWithReluInMaxPoolingAsWithout) {
                 {"pool4", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"relu3"}},
                 {"both", Concatenate{}, {"pool3", "pool4"}},
                 {"conv4", Convolution{2, three}, {"both"}}};
-  int number = 0;
-  for (const auto& split : some_splits(comm.size())) {
-    if (!aloni::test::is_in_share(number++)) continue;
-    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
-    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
-    const Queue<> queue;
-    std::vector<double> losses[2];
-    std::size_t bytes[2];
-    for (const bool fused : {false, true}) {
-      Parameters<double> parameters(comm, queue, net, resolve(strategy, net, comm.size()), 3);
-      Network<double> network(comm, queue, net, strategy, 4, parameters,
-                              {.input_gradient = true, .fuse_pooling = fused});
-      for (std::uint64_t step = 0; step < 3; ++step) {
-        fill_synthetic(queue, net, 3, step, network);
-        losses[fused].push_back(network.train_step(queue).loss);
-        parameters.sgd(queue, {.learning_rate = 0.1});
-      }
-      fill_synthetic(queue, net, 3, 7, network);
-      losses[fused].push_back(network.evaluate(queue).loss);
-      bytes[fused] = static_cast<std::size_t>(network.planned_bytes());
-    }
-    EXPECT_EQ(losses[true], losses[false]);
-    EXPECT_LE(bytes[true], bytes[false]);
-  }
+  expect_same_training(comm, net, &NetworkOptions::fuse_pooling);
 }
 
 TEST(Split, SumsGradientsDuringTheBackwardPassAsAfterIt) {

@@ -164,6 +164,7 @@ Index taps_of(const PaddedProblem& p) { return p.kernel[0] * p.kernel[1] * p.ker
 /// A copy between two orders of filters by the loops of this library.
 class TileReorder {
  public:
+  TileReorder() = default;
   TileReorder(std::optional<FilterOrderInMemory> from, std::optional<FilterOrderInMemory> to) {
     if (!from || !to || !can_reorder(*from, *to)) return;
     from_ = std::move(*from);
@@ -246,7 +247,7 @@ class FilterOrder {
 
   Scratch::SharedFilters* shared_;  // the scratch memory of the store keeps it alive
   bool flipped_;
-  TileReorder tiles_{{}, {}};
+  TileReorder tiles_;
   std::vector<Part> parts_;  // for orders that have no tiles
   const float* filters_ = nullptr;
   std::uint64_t version_ = 0;  // 0: unknown
@@ -281,7 +282,7 @@ struct Pass {
   std::shared_ptr<FilterOrder> order;  // of the weights; null: they are not reordered
   memory plain_dw, dw;
   dnnl::reorder reorder;
-  TileReorder tiles{{}, {}};
+  TileReorder tiles;
   bool reorders = false;
   Scratch::SharedFilters* shared = nullptr;  // the place of the gradient; null: it lies behind oneDNN's scratch memory
   std::string implementation;
