@@ -8,6 +8,14 @@ target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,G
                                                    $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wextra>)
 # The C++ bindings that MPI dropped in 2012 and mpi.h still includes.
 target_compile_definitions(aloni_build_flags INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND PROJECT_IS_TOP_LEVEL)
+  cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY) # MiB
+  if(memory GREATER 8000) # GCC compiles a tenth faster if it frees memory from a gigabyte on only
+    set(rare_collection --param=ggc-min-heapsize=1000000)
+    target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${rare_collection}>
+                                                       $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${rare_collection}>)
+  endif()
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in any "text" + std::string (its bug 105651)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
@@ -58,6 +66,11 @@ function(aloni_mark_kokkos_sources)
   endif()
 endfunction()
 
+# aloni_optimise(<sources…>): files with loops over much data, which aloni_PURE_FLAGS does not concern.
+function(aloni_optimise)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+endfunction()
+
 # aloni_trace_coverage(<sources…>): with aloni_FUZZ_COVERAGE, unit_tests/fuzz sees which blocks of these files run.
 function(aloni_trace_coverage)
   if(aloni_FUZZ_COVERAGE)
@@ -73,16 +86,12 @@ function(aloni_unite variable name)
   if(NOT CMAKE_UNITY_BUILD OR NOT aloni_ENABLE_CUDA OR NOT ${variable})
     return()
   endif()
-  set(size ${CMAKE_UNITY_BUILD_BATCH_SIZE})
-  if(NOT size)
-    set(size 8) # CMake's own choice
-  endif()
   list(TRANSFORM ${variable} REPLACE "(.+)" "#include \"${CMAKE_CURRENT_SOURCE_DIR}/\\1\"\n" OUTPUT_VARIABLE includes)
   list(LENGTH includes count)
   math(EXPR last "${count} - 1")
   set(files "")
-  foreach(first RANGE 0 ${last} ${size})
-    list(SUBLIST includes ${first} ${size} batch)
+  foreach(first RANGE 0 ${last} ${aloni_UNITY_BATCH_SIZE})
+    list(SUBLIST includes ${first} ${aloni_UNITY_BATCH_SIZE} batch)
     list(JOIN batch "" content)
     list(LENGTH files number)
     set(file "${CMAKE_CURRENT_BINARY_DIR}/unity_cuda/${name}_${number}.cpp")
@@ -93,31 +102,16 @@ function(aloni_unite variable name)
   set(${variable} "${files}" PARENT_SCOPE)
 endfunction()
 
-# Files without Kokkos spend their time on headers, the others on instantiations: more of the former make a batch.
-set(aloni_PURE_BATCH_SIZE 16)
-if(CMAKE_UNITY_BUILD_BATCH_SIZE GREATER aloni_PURE_BATCH_SIZE)
-  set(aloni_PURE_BATCH_SIZE ${CMAKE_UNITY_BUILD_BATCH_SIZE})
+# A unity build compiles four times as many files without Kokkos as others at once: they spend their time on headers.
+set(aloni_UNITY_BATCH_SIZE ${CMAKE_UNITY_BUILD_BATCH_SIZE})
+if(NOT aloni_UNITY_BATCH_SIZE)
+  set(aloni_UNITY_BATCH_SIZE 8) # CMake's own choice
 endif()
+math(EXPR aloni_PURE_BATCH_SIZE "4 * ${aloni_UNITY_BATCH_SIZE}")
 
-# aloni_batch(<target> <name> <size> <sources…>): a unity build compiles up to <size> of these sources as one. All
-# sources of the target have such a call, or none.
-function(aloni_batch target name size)
-  if(NOT size)
-    set(size 8) # CMake's own choice
-  endif()
-  set(number 0)
-  foreach(source IN LISTS ARGN)
-    math(EXPR batch "${number} / ${size}")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${name}_${batch})
-    math(EXPR number "${number} + 1")
-  endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
-endfunction()
-
-# aloni_precompile(<target> <carrier> [<pure sources>]): with aloni_ENABLE_PRECOMPILED_HEADERS all files of the target
-# but the pure ones begin with the precompiled headers of `carrier`, which has the same compiler flags; if that is the
-# target itself, with Kokkos_Core.hpp and what follows the pure sources behind HEADERS. Batches of a unity build begin
-# with them always.
+# aloni_precompile(<target> <carrier> [HEADERS …]): with aloni_ENABLE_PRECOMPILED_HEADERS the files of the target begin
+# with the precompiled headers of `carrier`, which has the same compiler flags; if that is the target itself, with
+# Kokkos_Core.hpp and the HEADERS.
 function(aloni_precompile target carrier)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" HEADERS)
   if(NOT aloni_ENABLE_PRECOMPILED_HEADERS)
@@ -128,7 +122,6 @@ function(aloni_precompile target carrier)
   else()
     target_precompile_headers(${target} REUSE_FROM ${carrier})
   endif()
-  set_source_files_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # What libraries and programs have in common.
@@ -155,36 +148,49 @@ function(aloni_add_library folder)
   endif()
   set(target aloni_${folder})
   aloni_unite(arg_SOURCES ${folder})
-  set(sources ${arg_PURE_SOURCES} ${arg_SOURCES})
-  if(NOT sources)
-    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp" CONTENT "// ${folder} has headers only\n")
-    set(sources "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp")
+  # Files without Kokkos are compiled by a target of their own: its precompiled headers would take longer to read than
+  # their headers do, and its flags are not theirs.
+  set(targets ${target})
+  set(objects "")
+  if(arg_PURE_SOURCES)
+    add_library(${target}_pure OBJECT ${arg_PURE_SOURCES})
+    list(APPEND targets ${target}_pure)
+    set(objects $<TARGET_OBJECTS:${target}_pure>)
   endif()
-  add_library(${target} ${sources})
+  if(NOT arg_SOURCES)
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/no_kokkos.cpp" CONTENT "// ${folder} has no file with Kokkos\n")
+    set(arg_SOURCES "${CMAKE_CURRENT_BINARY_DIR}/no_kokkos.cpp")
+  endif()
+  add_library(${target} ${arg_SOURCES} ${objects})
   add_library(aloni::${folder} ALIAS ${target})
-  aloni_set_up_target(${target})
   aloni_mark_kokkos_sources(${arg_SOURCES})
-  aloni_batch(${target} pure ${aloni_PURE_BATCH_SIZE} ${arg_PURE_SOURCES})
-  aloni_batch(${target} kokkos "${CMAKE_UNITY_BUILD_BATCH_SIZE}" ${arg_SOURCES})
-  aloni_precompile(${target} aloni_core ${arg_PURE_SOURCES})
+  aloni_precompile(${target} aloni_core)
 
   file(MAKE_DIRECTORY "${aloni_INCLUDE_LINKS}/${folder}/aloni")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${aloni_INCLUDE_LINKS}/${folder}/aloni/${folder}" SYMBOLIC)
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${aloni_INCLUDE_LINKS}/${folder}>
-                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  if(arg_GENERATED_HEADERS)
-    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${aloni_GENERATED}>)
-  endif()
   list(TRANSFORM arg_PUBLIC_DEPENDS PREPEND aloni_ OUTPUT_VARIABLE depends)
-  target_link_libraries(${target} PUBLIC ${depends} ${arg_PUBLIC_LIBRARIES})
-  foreach(library IN LISTS arg_PRIVATE_DEPENDS)
-    # Headers only: nothing of them is left for the linker of a user.
-    if(library MATCHES "^(fmt::|nlohmann_json::|UCX::)")
-      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
-    else()
-      target_link_libraries(${target} PRIVATE ${library})
+  foreach(part IN LISTS targets)
+    aloni_set_up_target(${part})
+    target_include_directories(${part} PUBLIC $<BUILD_INTERFACE:${aloni_INCLUDE_LINKS}/${folder}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    if(arg_GENERATED_HEADERS)
+      target_include_directories(${part} PUBLIC $<BUILD_INTERFACE:${aloni_GENERATED}>)
     endif()
+    target_link_libraries(${part} PUBLIC ${depends} ${arg_PUBLIC_LIBRARIES})
+    foreach(library IN LISTS arg_PRIVATE_DEPENDS)
+      # Headers only: nothing of them is left for the linker of a user.
+      if(library MATCHES "^(fmt::|nlohmann_json::|UCX::)")
+        target_link_libraries(${part} PRIVATE $<BUILD_INTERFACE:${library}>)
+      else()
+        target_link_libraries(${part} PRIVATE ${library})
+      endif()
+    endforeach()
+    set_target_properties(${part} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endforeach()
+  if(arg_PURE_SOURCES)
+    set_target_properties(${target}_pure PROPERTIES UNITY_BUILD_BATCH_SIZE ${aloni_PURE_BATCH_SIZE})
+    target_compile_options(${target}_pure PRIVATE ${aloni_PURE_FLAGS})
+  endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   if(NOT aloni_SANITIZE) # the program brings the run time of the sanitizers
     target_link_options(${target} PRIVATE $<$<PLATFORM_ID:Linux>:LINKER:--no-undefined>) # of shared libraries
@@ -195,8 +201,7 @@ function(aloni_add_library folder)
                VERSION ${aloni_VERSION}
                SOVERSION ${aloni_VERSION_MAJOR}.${aloni_VERSION_MINOR}
                INSTALL_RPATH "$ORIGIN"
-               INSTALL_RPATH_USE_LINK_PATH ON
-               POSITION_INDEPENDENT_CODE ON)
+               INSTALL_RPATH_USE_LINK_PATH ON)
   set_property(GLOBAL APPEND PROPERTY aloni_folders ${folder})
   set_property(GLOBAL PROPERTY aloni_${folder}_pure_headers ${arg_PURE_HEADERS})
   set_property(GLOBAL PROPERTY aloni_${folder}_headers ${arg_HEADERS})
@@ -278,7 +283,7 @@ endif()
 function(aloni_set_test_flags target)
   # Optimising the tests themselves takes longer than running them, and so do these checks of their own functions; the
   # library has both.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
   if(aloni_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
   endif()
