@@ -55,6 +55,29 @@ Index stride_of(const View& v, int i) {
   return static_cast<Index>(v.stride(i));
 }
 
+struct PoolTaps {
+  PoolTap list[most_pool_taps];
+  Index count = 0;
+};
+
+inline bool fit_taps(Index rows, Index columns) { return rows > 0 && rows * columns <= most_pool_taps; }
+
+/// The elements, in `x`, of the windows in the row (od, oh) that lie inside the rows of inputs. @pre fit_taps()
+template <class View>
+PoolTaps taps_of(const PoolWindows& windows, const View& x, Index od, Index oh) {
+  const PoolingProblem& p = windows.p;
+  const Interval d = windows.inputs(0, od), h = windows.inputs(1, oh);
+  PoolTaps taps;
+  for (Index id = d.lo; id < d.hi; ++id)
+    for (Index ih = h.lo; ih < h.hi; ++ih) {
+      const Index row = windows.position(0, od, id) * p.window[1] + windows.position(1, oh, ih);
+      const Index from = (id - d.lo) * stride_of(x, 1) + (ih - h.lo) * stride_of(x, 2);
+      for (Index k = 0; k < p.window[2]; ++k)
+        taps.list[taps.count++] = {from + k * stride_of(x, 3), static_cast<std::int32_t>(row * p.window[2] + k)};
+    }
+  return taps;
+}
+
 /// Max pooling of one row of outputs by the vector kernels of a host. @pre contiguous channels
 template <class T, class Exec>
 struct MaxForwardRow {
@@ -68,31 +91,19 @@ struct MaxForwardRow {
     Index n, od, oh;
     all.rows.row(r, n, od, oh);
     const Interval d = windows.inputs(0, od), h = windows.inputs(1, oh);
-    const Index depth = length(d), height = length(h);
     // Pixels whose windows lie inside the row share one list of taps. Pixels at the edges are computed one by one.
-    constexpr Index most_taps = 64;  // larger windows are rare
-    const Index num_taps = depth * height * p.window[2];
-    const Interval vectors = num_taps == 0 || num_taps > most_taps ? Interval{0, 0} : inner;
+    const Interval vectors = fit_taps(length(d) * length(h), p.window[2]) ? inner : Interval{0, 0};
     for (Index ow = 0; ow < vectors.lo; ++ow) all.pixel(d, h, n, od, oh, ow);
     for (Index ow = vectors.hi; ow < p.output[2]; ++ow) all.pixel(d, h, n, od, oh, ow);
     if (vectors.empty()) return;
-    PoolTap taps[most_taps];
-    Index count = 0;
-    for (Index id = d.lo; id < d.hi; ++id)
-      for (Index ih = h.lo; ih < h.hi; ++ih)
-        for (Index kw = 0; kw < p.window[2]; ++kw) {
-          const Index position =
-              (windows.position(0, od, id) * p.window[1] + windows.position(1, oh, ih)) * p.window[2] + kw;
-          taps[count++] = {(id - d.lo) * stride_of(x, 1) + (ih - h.lo) * stride_of(x, 2) + kw * stride_of(x, 3),
-                           static_cast<std::int32_t>(position)};
-        }
+    const PoolTaps taps = taps_of(windows, x, od, oh);
     T* const to = &y(n, od, oh, vectors.lo, 0);
     const Index y_pixel = stride_of(y, 3);
     kernels->max_forward({.x = &x(n, d.lo, h.lo, vectors.lo * p.stride[2] + p.offset[2], 0),
                           .x_end = &x(n, d.hi - 1, h.hi - 1, p.input[2] - 1, 0) + p.channels,
                           .x_pixel = p.stride[2] * stride_of(x, 3),
-                          .taps = taps,
-                          .num_taps = count,
+                          .taps = taps.list,
+                          .num_taps = taps.count,
                           .y = to,
                           .y_end = to + (length(vectors) - 1) * y_pixel + p.channels,
                           .y_pixel = y_pixel,
@@ -104,113 +115,141 @@ struct MaxForwardRow {
   }
 };
 
-/// Gradients of one row of inputs by the vector kernels of a host. @pre contiguous channels
+/// Gradients of rows of inputs by the vector kernels of a host, for a loop over rows of inputs, or of windows if these
+/// do not overlap. @pre contiguous channels
 template <class T, class Exec>
-struct MaxBackwardRow {
-  Gather<MaxBackward<PoolWindows, T, Exec>> all;
+struct MaxBackwardRows {
+  Rows rows;  ///< of the loop
+  MaxBackward<PoolWindows, T, Exec> kernel;
   const PoolKernels<T>* kernels;
   Interval inner;  ///< the windows of a row that lie inside it
 
-  void operator()(const Index r) const {
-    const auto& [windows, dy, argmax, dx] = all.kernel;
-    const PoolingProblem& p = windows.p;
-    Index n, id, ih;
-    all.rows.row(r, n, id, ih);
-    const Interval d = windows.outputs(0, id), h = windows.outputs(1, ih);
-    if (p.window[2] == p.stride[2] && length(d) * length(h) == 1)
-      set_row(n, id, ih, d.lo, h.lo);
-    else
-      add_rows(n, id, ih, d, h);
-  }
-
   void fill(T* row, Index begin, Index end) const {
-    const auto& dx = all.kernel.dx;
-    const Index channels = all.kernel.windows.p.channels, pixel = stride_of(dx, 3);
+    const Index channels = kernel.windows.p.channels, pixel = stride_of(kernel.dx, 3);
     if (pixel == channels)
       std::fill(row + begin * pixel, row + std::max(begin, end) * pixel, T(0));
     else
       for (Index w = begin; w < end; ++w) std::fill(row + w * pixel, row + w * pixel + channels, T(0));
   }
 
-  /// For the columns [column, column + columns) of the windows [windows.lo, windows.hi) of a row.
+  /// Of the windows `pixels` of a row. `column`: that of the taps' first element in the window.
   MaxBackwardArguments<T> arguments(Index n, Index id, Index ih, Index od, Index oh, const Interval& pixels,
-                                    Index column, Index columns) const {
-    const auto& [windows, dy, argmax, dx] = all.kernel;
+                                    Index column, const PoolTap* taps, Index num_taps, Index reach) const {
+    const auto& [windows, dy, argmax, dx] = kernel;
     const PoolingProblem& p = windows.p;
     const Index dx_pixel = stride_of(dx, 3), dy_pixel = stride_of(dy, 3), argmax_pixel = stride_of(argmax, 3);
     const T* const from = &dy(n, od, oh, 0, 0);
     const std::int32_t* const positions = &argmax(n, od, oh, 0, 0);
     T* const to = &dx(n, id, ih, 0, 0);
-    const Index row = windows.position(0, od, id) * p.window[1] + windows.position(1, oh, ih);
     return {.dy = from + pixels.lo * dy_pixel,
             .dy_end = from + (p.output[2] - 1) * dy_pixel + p.channels,
             .dy_pixel = dy_pixel,
             .argmax = positions + pixels.lo * argmax_pixel,
             .argmax_end = positions + (p.output[2] - 1) * argmax_pixel + p.channels,
             .argmax_pixel = argmax_pixel,
-            .position = static_cast<std::int32_t>(row * p.window[2] + column),
+            .taps = taps,
+            .num_taps = num_taps,
+            .reach = reach,
             .dx = to + (pixels.lo * p.stride[2] + p.offset[2] + column) * dx_pixel,
             .dx_end = to + (p.input[2] - 1) * dx_pixel + p.channels,
             .dx_stride = p.stride[2] * dx_pixel,
-            .dx_pixel = dx_pixel,
-            .columns = columns,
             .dense = dx_pixel == p.channels,
             .pixels = length(pixels),
             .channels = p.channels};
   }
 
-  /// One row of windows contains the row of inputs, and its windows do not overlap.
-  void set_row(Index n, Index id, Index ih, Index od, Index oh) const {
-    const auto& [windows, dy, argmax, dx] = all.kernel;
-    const PoolingProblem& p = windows.p;
-    T* const to = &dx(n, id, ih, 0, 0);
-    Interval inputs{0, 0};  // of the windows inside the row
-    if (!inner.empty()) {
-      kernels->max_backward_disjoint(arguments(n, id, ih, od, oh, inner, 0, p.window[2]));
-      inputs = {inner.lo * p.stride[2] + p.offset[2], inner.hi * p.stride[2] + p.offset[2]};
-    }
-    fill(to, 0, inputs.lo);
-    fill(to, inputs.hi, p.input[2]);
-    if (length(inner) == p.output[2]) return;
-    // Windows at the edges.
-    for (Index column = 0; column < p.window[2]; ++column) {
-      const Interval outputs = outputs_within(p, 2, column + p.offset[2], 1);
-      for (const Interval& edge :
-           {Interval{outputs.lo, std::min(outputs.hi, inner.lo)}, Interval{std::max(outputs.lo, inner.hi), outputs.hi}})
-        if (!edge.empty()) kernels->max_backward(arguments(n, id, ih, od, oh, edge, column, 1));
-    }
-  }
-
-  /// Each row of windows that contains the row of inputs, and each column of the window, adds its part.
-  void add_rows(Index n, Index id, Index ih, const Interval& d, const Interval& h) const {
-    const PoolingProblem& p = all.kernel.windows.p;
-    fill(&all.kernel.dx(n, id, ih, 0, 0), 0, p.input[2]);
-    for (Index od = d.lo; od < d.hi; ++od)
-      for (Index oh = h.lo; oh < h.hi; ++oh)
-        for (Index column = 0; column < p.window[2]; ++column) {
-          const Interval inner = outputs_within(p, 2, column + p.offset[2], 1);
-          if (!inner.empty()) kernels->max_backward(arguments(n, id, ih, od, oh, inner, column, 1));
-        }
+  /// Adds what the element in `column` of the windows `pixels` of one row passes on to a row of inputs.
+  void add(Index n, Index id, Index ih, Index od, Index oh, const Interval& pixels, Index column) const {
+    const PoolWindows& windows = kernel.windows;
+    const Index row = windows.position(0, od, id) * windows.p.window[1] + windows.position(1, oh, ih);
+    const PoolTap tap{0, static_cast<std::int32_t>(row * windows.p.window[2] + column)};
+    if (!pixels.empty()) kernels->max_backward(arguments(n, id, ih, od, oh, pixels, column, &tap, 1, 0));
   }
 };
 
-/// Max pooling: by `Row` where a host has vector kernels for T and `contiguous` holds, otherwise by the general loop.
-template <template <class, class> class Row, class T, class Exec, class View, class Kernel>
-void max_pool(const Exec& exec, const char* label, const View& result, bool contiguous, const Kernel& kernel) {
-  const Rows rows = rows_of(result);
-  if (rows.elements() == 0) return;
-  if constexpr (runs_on_host<Exec> && !is_16_bit(element_type<T>)) {
-    if (contiguous) {
-      const PoolingProblem& p = kernel.windows.p;
-      Interval inner = outputs_within(p, 2, p.offset[2], p.window[2]);
-      if (inner.empty()) inner = {0, 0};
-      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()),
-                           Row<T, Exec>{{rows, kernel}, &pool_kernels<T>(), inner});
-      return;
-    }
+/// An index of the loop is a row of inputs: each row of windows that contains it, and each column of the window, adds
+/// its part.
+template <class T, class Exec>
+struct MaxBackwardByInputs : MaxBackwardRows<T, Exec> {
+  void operator()(const Index r) const {
+    const PoolWindows& windows = this->kernel.windows;
+    const PoolingProblem& p = windows.p;
+    Index n, id, ih;
+    this->rows.row(r, n, id, ih);
+    this->fill(&this->kernel.dx(n, id, ih, 0, 0), 0, p.input[2]);
+    const Interval d = windows.outputs(0, id), h = windows.outputs(1, ih);
+    for (Index od = d.lo; od < d.hi; ++od)
+      for (Index oh = h.lo; oh < h.hi; ++oh)
+        for (Index column = 0; column < p.window[2]; ++column)
+          this->add(n, id, ih, od, oh, outputs_within(p, 2, column + p.offset[2], 1), column);
   }
-  gather(exec, label, result, kernel);
+};
+
+/// An index of the loop is a row of windows, which do not overlap: it sets the rows of inputs from its first row up to
+/// the first one of the next windows. The first windows set the rows before them too, the last ones those behind them.
+template <class T, class Exec>
+struct MaxBackwardByWindows : MaxBackwardRows<T, Exec> {
+  static bool serves(const PoolingProblem& p) {
+    return p.window[0] <= p.stride[0] && p.window[1] <= p.stride[1] && p.window[2] == p.stride[2] &&
+           fit_taps(p.window[0] * p.window[1], p.window[2]);
+  }
+
+  void operator()(const Index r) const {
+    const auto& [windows, dy, argmax, dx] = this->kernel;
+    const PoolingProblem& p = windows.p;
+    const Interval inner = this->inner;
+    Index n, od, oh;
+    this->rows.row(r, n, od, oh);
+    const Interval d = windows.inputs(0, od), h = windows.inputs(1, oh);
+    Interval columns{0, 0};  // of the windows inside the row
+    if (!inner.empty()) {
+      columns = {inner.lo * p.stride[2] + p.offset[2], inner.hi * p.stride[2] + p.offset[2]};
+      if (length(d) * length(h) > 0) {
+        const PoolTaps taps = taps_of(windows, dx, od, oh);
+        this->kernels->max_backward_disjoint(this->arguments(n, d.lo, h.lo, od, oh, inner, 0, taps.list, taps.count,
+                                                             (p.window[2] - 1) * stride_of(dx, 3)));
+      }
+    }
+    // Vectors of the last window may have written into the columns behind it.
+    const Interval all_d = owned(0, od), all_h = owned(1, oh);
+    for (Index id = all_d.lo; id < all_d.hi; ++id)
+      for (Index ih = all_h.lo; ih < all_h.hi; ++ih) {
+        T* const row = &dx(n, id, ih, 0, 0);
+        if (id < d.lo || id >= d.hi || ih < h.lo || ih >= h.hi) {
+          this->fill(row, 0, p.input[2]);
+          continue;
+        }
+        this->fill(row, 0, columns.lo);
+        this->fill(row, columns.hi, p.input[2]);
+        if (length(inner) == p.output[2]) continue;
+        for (Index column = 0; column < p.window[2]; ++column) {
+          const Interval outputs = outputs_within(p, 2, column + p.offset[2], 1);
+          this->add(n, id, ih, od, oh, {outputs.lo, std::min(outputs.hi, inner.lo)}, column);
+          this->add(n, id, ih, od, oh, {std::max(outputs.lo, inner.hi), outputs.hi}, column);
+        }
+      }
+  }
+
+ private:
+  /// The inputs of dimension s that the row `o` of windows sets.
+  Interval owned(int s, Index o) const {
+    const PoolingProblem& p = this->kernel.windows.p;
+    const auto first = [&](Index window) {
+      return std::clamp(window * p.stride[s] + p.offset[s], Index{0}, p.input[s]);
+    };
+    return {o == 0 ? 0 : first(o), o + 1 == p.output[s] ? p.input[s] : first(o + 1)};
+  }
+};
+
+/// The windows of a row that lie inside it.
+inline Interval inner_windows(const PoolingProblem& p) {
+  const Interval inner = outputs_within(p, 2, p.offset[2], p.window[2]);
+  return inner.empty() ? Interval{0, 0} : inner;
 }
+
+/// Whether a host has vector kernels for activations of type T.
+template <class T, class Exec>
+inline constexpr bool has_pool_kernels = runs_on_host<Exec> && !is_16_bit(element_type<T>);
 
 template <class T, class Exec>
 struct GlobalAverageForward {
@@ -252,9 +291,18 @@ void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exe
   if (wants_argmax) detail::check_same_extents(operation, "argmax", argmax, y);
   const bool contiguous = detail::has_contiguous_channels(x) && detail::has_contiguous_channels(y) &&
                           (!wants_argmax || detail::has_contiguous_channels(argmax));
-  detail::max_pool<detail::MaxForwardRow, T>(
-      exec, "aloni::nn::max_pool_forward", y, contiguous,
-      detail::MaxForward<detail::PoolWindows, T, Exec>{{p}, x, y, argmax, wants_argmax, relu});
+  constexpr auto label = "aloni::nn::max_pool_forward";
+  const detail::MaxForward<detail::PoolWindows, T, Exec> kernel{{p}, x, y, argmax, wants_argmax, relu};
+  if constexpr (detail::has_pool_kernels<T, Exec>) {
+    const detail::Rows rows = detail::rows_of(y);
+    if (contiguous && rows.elements() > 0) {
+      Kokkos::parallel_for(
+          label, detail::Range<Exec>(exec, 0, rows.rows()),
+          detail::MaxForwardRow<T, Exec>{{rows, kernel}, &detail::pool_kernels<T>(), detail::inner_windows(p)});
+      return;
+    }
+  }
+  detail::gather(exec, label, y, kernel);
 }
 
 template <class T, class Exec>
@@ -263,10 +311,24 @@ void max_pool_backward(const Exec& exec, const PoolingProblem& p, InTensor<T, Ex
   constexpr auto operation = "aloni::nn::local::max_pool_backward";
   detail::check_boxes(operation, p, "dx", dx, "dy", dy);
   detail::check_same_extents(operation, "argmax", argmax, dy);
-  const bool contiguous = dy.size() > 0 && detail::has_contiguous_channels(dx) && detail::has_contiguous_channels(dy) &&
-                          detail::has_contiguous_channels(argmax);
-  detail::max_pool<detail::MaxBackwardRow, T>(exec, "aloni::nn::max_pool_backward", dx, contiguous,
-                                              detail::MaxBackward<detail::PoolWindows, T, Exec>{{p}, dy, argmax, dx});
+  constexpr auto label = "aloni::nn::max_pool_backward";
+  const detail::MaxBackward<detail::PoolWindows, T, Exec> kernel{{p}, dy, argmax, dx};
+  if constexpr (detail::has_pool_kernels<T, Exec>) {
+    if (dy.size() > 0 && dx.size() > 0 && detail::has_contiguous_channels(dx) && detail::has_contiguous_channels(dy) &&
+        detail::has_contiguous_channels(argmax)) {
+      const auto loop = [&]<class Body>(const detail::Rows& rows, std::type_identity<Body>) {
+        Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, rows.rows()),
+                             Body{{rows, kernel, &detail::pool_kernels<T>(), detail::inner_windows(p)}});
+      };
+      using ByWindows = detail::MaxBackwardByWindows<T, Exec>;
+      if (ByWindows::serves(p))
+        loop(detail::rows_of(dy), std::type_identity<ByWindows>{});
+      else
+        loop(detail::rows_of(dx), std::type_identity<detail::MaxBackwardByInputs<T, Exec>>{});
+      return;
+    }
+  }
+  detail::gather(exec, label, dx, kernel);
 }
 
 template <class T, class Exec>

@@ -3,6 +3,7 @@
 #include <aloni/nn/compiled_activations.hpp>
 #include <aloni/nn/local/detail/vector_types.hpp>
 
+#include <cstring>
 #include <type_traits>
 
 namespace aloni::nn::local::detail {
@@ -22,12 +23,30 @@ using IntegerOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>
 
 [[gnu::always_inline]] inline Index smaller(Index a, Index b) { return a < b ? a : b; }
 
+/// Copies `count` < 2 `block` elements in pieces of constant size: a loop over single ones takes twice the time.
+template <int block, class T>
+[[gnu::always_inline]] inline void copy_lanes(const T* from, T* to, Index count) {
+  if constexpr (block > 0) {
+    const bool has_block = (count & block) != 0;
+    if (has_block) std::memcpy(to, from, block * sizeof(T));
+    copy_lanes<block / 2>(from + (has_block ? block : 0), to + (has_block ? block : 0), count);
+  }
+}
+
 /// The first `count` elements; the other lanes are 0.
 template <class V, class T>
 [[gnu::always_inline]] inline V first_lanes(const T* from, Index count) {
   T values[sizeof(V) / sizeof(T)] = {};
-  for (Index i = 0; i < count; ++i) values[i] = from[i];
+  copy_lanes<sizeof(V) / sizeof(T)>(from, values, count);
   return *reinterpret_cast<const V*>(values);
+}
+
+/// Writes the first `count` lanes.
+template <class V, class T>
+[[gnu::always_inline]] inline void write_lanes(const V& lanes, T* to, Index count) {
+  T values[sizeof(V) / sizeof(T)];
+  *reinterpret_cast<V*>(values) = lanes;
+  copy_lanes<sizeof(V) / sizeof(T)>(values, to, count);
 }
 
 /// `taps`: the number of them if the compiler is to unroll their loop, otherwise 0. `vectors`: pixels that may read and
@@ -68,9 +87,9 @@ template <class T, int lanes, int taps, bool relu>
     const T* const x = a.x + p * a.x_pixel + c;
     find(
         [&](Index i) __attribute__((always_inline)) { return first_lanes<V>(x + i, inside); }, maximum, where);
-    for (Index i = 0; i < inside; ++i) a.y[p * a.y_pixel + c + i] = maximum[i];
+    write_lanes(maximum, a.y + p * a.y_pixel + c, inside);
     if (a.argmax != nullptr)
-      for (Index i = 0; i < inside; ++i) a.argmax[p * a.argmax_pixel + c + i] = static_cast<std::int32_t>(where[i]);
+      write_lanes(__builtin_convertvector(where, Narrow), a.argmax + p * a.argmax_pixel + c, inside);
   }
 }
 
@@ -96,11 +115,10 @@ template <class T, int lanes, bool relu>
 }
 
 /// The pixels of max_backward and max_backward_disjoint that may read and write a whole vector from channel c on.
-/// `reach`: of the gradient of a window, behind its first pixel.
 template <class T, int lanes>
-[[gnu::always_inline]] inline Index vectors_backward(const MaxBackwardArguments<T>& a, Index c, Index reach) {
+[[gnu::always_inline]] inline Index vectors_backward(const MaxBackwardArguments<T>& a, Index c) {
   if (c + lanes <= a.channels) return a.pixels;
-  Index vectors = readable_pixels(a.dense ? a.pixels : 0, a.dx_end - a.dx, a.dx_stride, reach + c + lanes);
+  Index vectors = readable_pixels(a.dense ? a.pixels : 0, a.dx_end - a.dx, a.dx_stride, a.reach + c + lanes);
   vectors = readable_pixels(vectors, a.dy_end - a.dy, a.dy_pixel, c + lanes);
   return readable_pixels(vectors, a.argmax_end - a.argmax, a.argmax_pixel, c + lanes);
 }
@@ -113,9 +131,10 @@ template <class T, int lanes>
   using Narrow = Vector<std::int32_t, lanes>;
   I lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
-  const I position = I{} + a.position;
+  const std::int32_t place = a.taps[0].position;
+  const I position = I{} + place;
   for (Index c = 0; c < a.channels; c += lanes) {
-    const Index vectors = vectors_backward<T, lanes>(a, c, 0), inside = smaller(lanes, a.channels - c);
+    const Index vectors = vectors_backward<T, lanes>(a, c), inside = smaller(lanes, a.channels - c);
     // Lanes beyond the channels add zero to the next pixel.
     const I is_inside = lane < I{} + static_cast<IntegerOf<T>>(inside);
     for (Index p = 0; p < vectors; ++p) {
@@ -124,39 +143,51 @@ template <class T, int lanes>
       *reinterpret_cast<V*>(a.dx + p * a.dx_stride + c) += ((here == position) & is_inside) ? dy : V{};
     }
     for (Index p = vectors; p < a.pixels; ++p)
-      for (Index i = c; i < c + inside; ++i) {
-        a.dx[p * a.dx_stride + i] += a.argmax[p * a.argmax_pixel + i] == a.position ? a.dy[p * a.dy_pixel + i] : T(0);
-      }
+      for (Index i = c; i < c + inside; ++i)
+        a.dx[p * a.dx_stride + i] += a.argmax[p * a.argmax_pixel + i] == place ? a.dy[p * a.dy_pixel + i] : T(0);
   }
 }
 
-/// Of `columns` ≥ 1 neighbouring columns of windows that do not overlap: sets the gradient.
-template <class T, int lanes>
-[[gnu::always_inline]] inline void max_backward_disjoint(const MaxBackwardArguments<T>& a) {
+/// `taps`, `vectors` and `inside` are as in max_forward_channels.
+template <class T, int lanes, int taps>
+[[gnu::always_inline]] inline void max_backward_channels(const MaxBackwardArguments<T>& a, Index c, Index vectors,
+                                                         Index inside) {
   using V = Vector<T, lanes>;
   using I = Vector<IntegerOf<T>, lanes>;
   using Narrow = Vector<std::int32_t, lanes>;
+  const Index num_taps = taps > 0 ? taps : a.num_taps;
+  const auto pass_on = [&](const Narrow& narrow, const V& dy, const auto& write) __attribute__((always_inline)) {
+    const I here = __builtin_convertvector(narrow, I);
+    const V sum = V{} + dy;  // -0 becomes +0, as in sums
+#pragma GCC unroll 4
+    for (Index t = 0; t < num_taps; ++t) write(a.taps[t].x, here == I{} + a.taps[t].position ? sum : V{});
+  };
+  for (Index p = 0; p < vectors; ++p) {
+    T* const dx = a.dx + p * a.dx_stride + c;
+    pass_on(
+        *reinterpret_cast<const Narrow*>(a.argmax + p * a.argmax_pixel + c),
+        *reinterpret_cast<const V*>(a.dy + p * a.dy_pixel + c),
+        [&](Index x, const V& gradient) __attribute__((always_inline)) { *reinterpret_cast<V*>(dx + x) = gradient; });
+  }
+  for (Index p = vectors; p < a.pixels; ++p) {
+    T* const dx = a.dx + p * a.dx_stride + c;
+    pass_on(
+        first_lanes<Narrow>(a.argmax + p * a.argmax_pixel + c, inside),
+        first_lanes<V>(a.dy + p * a.dy_pixel + c, inside),
+        [&](Index x, const V& gradient) __attribute__((always_inline)) { write_lanes(gradient, dx + x, inside); });
+  }
+}
+
+/// Of windows that do not overlap: sets the gradient.
+template <class T, int lanes>
+[[gnu::always_inline]] inline void max_backward_disjoint(const MaxBackwardArguments<T>& a) {
   // Partly filled vectors come first, as in the forward pass.
   for (Index c = (a.channels - 1) / lanes * lanes; c >= 0; c -= lanes) {
-    const Index vectors = vectors_backward<T, lanes>(a, c, (a.columns - 1) * a.dx_pixel);
-    const Index inside = smaller(lanes, a.channels - c);
-    for (Index p = 0; p < a.pixels; ++p) {
-      const bool whole = p < vectors;
-      const auto* const argmax = a.argmax + p * a.argmax_pixel + c;
-      const T* const from = a.dy + p * a.dy_pixel + c;
-      const Narrow narrow = whole ? *reinterpret_cast<const Narrow*>(argmax) : first_lanes<Narrow>(argmax, inside);
-      const I here = __builtin_convertvector(narrow, I);
-      // -0 becomes +0, as in sums.
-      const V dy = V{} + (whole ? *reinterpret_cast<const V*>(from) : first_lanes<V>(from, inside));
-      T* dx = a.dx + p * a.dx_stride + c;
-      for (Index k = 0; k < a.columns; ++k, dx += a.dx_pixel) {
-        const V gradient = here == I{} + static_cast<IntegerOf<T>>(a.position + k) ? dy : V{};
-        if (whole)
-          *reinterpret_cast<V*>(dx) = gradient;
-        else
-          for (Index i = 0; i < inside; ++i) dx[i] = gradient[i];
-      }
-    }
+    const Index vectors = vectors_backward<T, lanes>(a, c), inside = smaller(lanes, a.channels - c);
+    if (a.num_taps == 4)
+      max_backward_channels<T, lanes, 4>(a, c, vectors, inside);
+    else
+      max_backward_channels<T, lanes, 0>(a, c, vectors, inside);
   }
 }
 

@@ -17,6 +17,8 @@ struct PoolTap {
   std::int32_t position;
 };
 
+inline constexpr Index most_pool_taps = 64;  ///< of the callers' lists; larger windows are rare
+
 /// y[p] = maximum over taps of x[p * x_pixel + tap.x], for each channel; argmax[p] = position of the first one. With
 /// `relu` a negative maximum becomes 0, and the position of a maximum that is not positive is -1.
 template <class T>
@@ -33,21 +35,22 @@ struct MaxForwardArguments {
   bool relu;
 };
 
-/// max_backward: dx[p * dx_stride + c] += argmax[p * argmax_pixel + c] == position ? dy[p * dy_pixel + c] : 0.
-/// max_backward_disjoint: dx[p * dx_stride + k * dx_pixel + c] = argmax[p * argmax_pixel + c] == position + k ? … : 0,
-/// for k in [0, columns). @pre each element of dx belongs to one p and k
+/// For each tap and channel c, with g = argmax[p * argmax_pixel + c] == tap.position ? dy[p * dy_pixel + c] : 0:
+/// max_backward, which takes one tap with x = 0, adds g to dx[p * dx_stride + c]; windows may overlap.
+/// max_backward_disjoint sets dx[p * dx_stride + tap.x + c] to g. @pre each element of dx belongs to one p and one tap;
+/// taps have rising x
 template <class T>
 struct MaxBackwardArguments {
   const T *dy, *dy_end;
   Index dy_pixel;
   const std::int32_t *argmax, *argmax_end;
   Index argmax_pixel;
-  std::int32_t position;
-  T *dx, *dx_end;
+  const PoolTap* taps;
+  Index num_taps;   ///< ≥ 1
+  Index reach;      ///< the largest distance of a tap from the first one of its row
+  T *dx, *dx_end;   ///< the row of the first tap; rows of other taps are as long
   Index dx_stride;  ///< between windows
-  Index dx_pixel;   ///< between pixels
-  Index columns;    ///< of the window; max_backward has one
-  bool dense;       ///< dx's row has no gaps between its pixels
+  bool dense;       ///< a row of dx has no gaps between its pixels
   Index pixels, channels;
 };
 

@@ -44,8 +44,8 @@ PoolingProblem random_problem(std::mt19937& random) {
   constexpr std::array<Index, 7> widths{1, 2, 3, 6, 16, 17, 33};
   PoolingProblem p{.samples = pick(1, 3), .channels = widths[pick(0, 6)]};
   for (int s = static_cast<int>(pick(0, 2)); s < 3; ++s) {
-    p.window[s] = pick(1, 4);
-    p.stride[s] = pick(1, 4);  // overlapping, touching and with gaps
+    p.window[s] = pick(0, 15) > 0 ? pick(1, 4) : pick(5, 8);
+    p.stride[s] = pick(0, 2) > 0 ? pick(1, 4) : p.window[s];  // overlapping, touching and with gaps
     p.output[s] = pick(1, 6);
     p.offset[s] = pick(0, 3) > 0 ? -pick(0, p.window[s] - 1) : pick(-p.window[s] - 1, 2);
     p.input[s] = std::max<Index>(pick(0, 9) > 0 ? 1 : 0,
