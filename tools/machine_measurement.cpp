@@ -204,11 +204,16 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   };
   if (own > 0) p.core_cache_bandwidth = one_core(own / 2);
   if (shared > 2 * own) p.node_cache_bandwidth = one_core(std::max(2 * own, shared / 8));
-  const std::size_t large = std::max(std::size_t{64} << 20, 4 * std::max(own, shared));
-  p.core_bandwidth = one_core(large);
+  // More than the caches hold. A virtual machine may report a cache of which it has a small part, and new memory takes
+  // longer to get than to copy: so half a gigabyte at most.
+  const auto beyond_caches = [&](int copiers) {
+    constexpr std::size_t least = std::size_t{64} << 20, most = std::size_t{512} << 20;
+    return std::clamp(4 * std::max(own, shared / static_cast<std::size_t>(copiers)), least, most);
+  };
+  p.core_bandwidth = one_core(beyond_caches(1));
   const int share = std::max(1, cores / ranks);  // threads of this rank, so that all cores work
   comm.barrier();
-  const double all = comm.node().all_reduce(bandwidth(large, share, seconds), comm::Reduction::sum);
+  const double all = comm.node().all_reduce(bandwidth(beyond_caches(ranks), share, seconds), comm::Reduction::sum);
   p.node_bandwidth = comm.all_reduce(all, comm::Reduction::min);
   return p;
 }

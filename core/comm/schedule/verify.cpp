@@ -12,7 +12,7 @@ namespace aloni::comm {
 
 namespace {
 
-constexpr std::string_view operation = "aloni::comm::verify";
+constexpr std::string_view verify_operation = "aloni::comm::verify";
 
 std::string name(const Step& s) {
   switch (s.kind) {
@@ -34,7 +34,7 @@ class Proof {
  public:
   Proof(std::span<const Schedule> schedules, const Goal& goal) : schedules_(schedules), goal_(goal) {
     if (schedules.size() != goal.ranks.size()) {
-      throw InvalidArgument(std::string(operation), "schedules", std::to_string(schedules.size()),
+      throw InvalidArgument(std::string(verify_operation), "schedules", std::to_string(schedules.size()),
                             "one for each of the " + std::to_string(goal.ranks.size()) + " ranks of the goal");
     }
   }
@@ -66,7 +66,7 @@ class Proof {
 
   [[noreturn]] void fail(std::size_t rank, int step, const std::string& what, const std::string& expected) const {
     const auto& s = schedules_[rank].steps[static_cast<std::size_t>(step)];
-    throw InvalidArgument(std::string(operation),
+    throw InvalidArgument(std::string(verify_operation),
                           "rank " + std::to_string(rank) + ", step " + std::to_string(step) + " (" + name(s) + ")",
                           what, expected);
   }
@@ -111,13 +111,13 @@ class Proof {
       const Schedule& schedule = schedules_[r];
       const auto& goal = goal_.ranks[r];
       if (schedule.rank != static_cast<int>(r)) {
-        throw InvalidArgument(std::string(operation), "schedules[" + std::to_string(r) + "].rank",
+        throw InvalidArgument(std::string(verify_operation), "schedules[" + std::to_string(r) + "].rank",
                               std::to_string(schedule.rank), "its index in the list");
       }
       if (schedule.input != static_cast<Index>(goal.input.size()) ||
           schedule.output != static_cast<Index>(goal.output.size())) {
         throw InvalidArgument(
-            std::string(operation), "buffers of rank " + std::to_string(r),
+            std::string(verify_operation), "buffers of rank " + std::to_string(r),
             "input " + std::to_string(schedule.input) + ", output " + std::to_string(schedule.output),
             "the goal's " + std::to_string(goal.input.size()) + " and " + std::to_string(goal.output.size()));
       }
@@ -429,15 +429,16 @@ class Proof {
       const auto& after = goal_.ranks[r].after;
       for (std::size_t i = 0; i < after.size(); ++i) {
         if (after[i].element == Content::undefined || after[i] == output[i]) continue;
-        throw InvalidArgument(std::string(operation), "output[" + std::to_string(i) + "] of rank " + std::to_string(r),
-                              describe(output[i]), describe(after[i]));
+        throw InvalidArgument(std::string(verify_operation),
+                              "output[" + std::to_string(i) + "] of rank " + std::to_string(r), describe(output[i]),
+                              describe(after[i]));
       }
       if (!goal_.barrier) continue;
       std::uint64_t knows = std::uint64_t{1} << r;
       for (const State& s : states_[r]) knows |= s.knows;
       for (std::size_t other = 0; other < goal_.ranks.size(); ++other) {
         if (knows >> other & 1) continue;
-        throw InvalidArgument(std::string(operation), "barrier of rank " + std::to_string(r),
+        throw InvalidArgument(std::string(verify_operation), "barrier of rank " + std::to_string(r),
                               "may end before rank " + std::to_string(other) + " has begun", "a wait for all ranks");
       }
     }
