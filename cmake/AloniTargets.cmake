@@ -148,8 +148,8 @@ function(aloni_add_library folder)
   endif()
   set(target aloni_${folder})
   aloni_unite(arg_SOURCES ${folder})
-  # Files without Kokkos are compiled by a target of their own: its precompiled headers would take longer to read than
-  # their headers do, and its flags are not theirs.
+  # Files without Kokkos are a target of their own, with flags of their own. The library's precompiled headers take
+  # longer to load than the headers of these files take to parse.
   set(targets ${target})
   set(objects "")
   if(arg_PURE_SOURCES)
