@@ -299,10 +299,13 @@ void bring_up_to_date(Json& json) {
   const Json version = json[version_name];
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
-  // Their kernels were measured alone. Times in steps are others, and a table and its models have one kind of them.
-  for (const char* const list : {"kernels", "learned"})
+  const auto leave_out = [&](const char* list) {
     if (const auto all = json.find(list); all != json.end() && all->is_array())
       std::erase_if(all->get_ref<Json::array_t&>(), [](const Json& element) { return element.is_object(); });
+  };
+  leave_out("learned");  // from features with another meaning
+  if (version == 10) return;
+  leave_out("kernels");  // measured alone; times in steps are others
   if (version >= 8) return;
   if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
     planning->emplace("product_bytes", MachineDescription{}.product_bytes);

@@ -18,9 +18,10 @@ namespace aloni::model {
 /// Of the format. Files from the first version on are read; others are refused. Version 2 had no `collectives`, no
 /// `convolutions` and no `planning.compute_capability`. Version 3 had no `transfers`, version
 /// 4 no `processor.float16_flops`, version 6 no `processor.host_bandwidth`, and version 7 no `planning.product_bytes`.
-/// Before version 10 kernels were measured alone, and models learned from that: both are left out.
-/// `aloni calibrate --resume` measures them again.
-inline constexpr int machine_file_version = 10, first_machine_file_version = 2;
+/// Before version 10 kernels were measured alone, and models learned from that: both are left out. In version 10 all
+/// passes of a layer counted as the same code in the features of models: `learned` is left out.
+/// `aloni calibrate --resume` measures and learns them again.
+inline constexpr int machine_file_version = 11, first_machine_file_version = 2;
 
 /// Throws InvalidArgument for a machine that parse_machine() would refuse or that would differ: with NaN, a text that
 /// is not UTF-8, or `planning.nodes`, `planning.tuning` or `planning.convolutions`, which description_of() makes.

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <utility>
+#include <variant>
 
 namespace aloni::nn {
 
@@ -89,12 +90,28 @@ class LastUses {
   PrefixSums bytes_;  // by the time of their last use
 };
 
+/// Which of the kernels of one kind of work.
+struct PassOf {
+  int operator()(const ConvolutionWork& w) const { return (w.gathers ? 1 : 0) + (w.backward ? 2 : 0); }
+  int operator()(const PoolingWork& w) const { return static_cast<int>(w.kind) * 2 + (w.backward ? 1 : 0); }
+  int operator()(const GlobalAverageWork& w) const { return static_cast<int>(w.stage); }
+  int operator()(const ResamplingWork& w) const { return w.backward ? 1 : 0; }
+  int operator()(const NormalisationWork& w) const { return static_cast<int>(w.stage); }
+  int operator()(const DenseWork& w) const { return static_cast<int>(w.pass); }
+  int operator()(const PointwiseWork& w) const { return static_cast<int>(w.function); }
+  int operator()(const LossWork& w) const { return static_cast<int>(w.stage); }
+  int operator()(const NormWork& w) const { return static_cast<int>(w.stage); }
+  int operator()(const auto&) const { return 0; }
+};
+
 /// A box with gaps spans more bytes than it has.
 double bytes_in_box(const StepPlan& plan, const PlanRegion& r) {
   return static_cast<double>(r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type));
 }
 
 }  // namespace
+
+KernelCode code_of(const Work& work) { return {work.index(), std::visit(PassOf{}, work)}; }
 
 Reuse reuse_at(double bytes, double distance) {
   Reuse reuse{.code_bytes = distance, .step_bytes = distance};
@@ -109,13 +126,13 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
   std::vector<Reuse> all(plan.nodes.size());
   std::vector<Index> own(plan.nodes.size());  // bytes of each node, known behind the first step
   double used = 0;                            // bytes so far, in both steps
-  std::map<std::size_t, double> code_used{};  // the same behind the last node with a kind of work
+  std::map<KernelCode, double> code_used{};   // the same behind the last node with this code
   for (const bool counts : {false, true}) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       const PlanNode& node = plan.nodes[n];
       const std::size_t now = n + (counts ? plan.nodes.size() : 0);
       if (counts && node.kind() == NodeKind::kernel) {
-        all[n].code_bytes = used - code_used.at(node.work.index());
+        all[n].code_bytes = used - code_used.at(code_of(node.work));
         detail::for_each_region(plan, static_cast<int>(n), [&](const PlanRegion& r) {
           const AddressRange range = addresses.of(r);
           if (range.bytes() == 0) return;
@@ -132,7 +149,7 @@ std::vector<Reuse> reuse_of(const StepPlan& plan, const MemoryLayout& layout) {
         used += bytes_in_box(plan, r);
       });
       own[n] = uses.used_at(now);
-      code_used[node.work.index()] = used;
+      code_used[code_of(node.work)] = used;
     }
   }
   for (std::size_t n = 0; n < plan.nodes.size(); ++n)

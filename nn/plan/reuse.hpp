@@ -18,6 +18,8 @@
 #include <aloni/nn/plan/step_plan.hpp>
 
 #include <array>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace aloni::nn {
@@ -29,7 +31,7 @@ struct Reuse {
   /// Bytes of the regions of a node whose distance is at least reuse_distances[i]. Descending. Regions that the node
   /// reads and writes count twice, as in NodeCost.
   std::array<double, reuse_distances.size()> far_bytes = {};
-  /// Bytes of the nodes between the last one with the same kind of work and this one: they drive its code from caches,
+  /// Bytes of the nodes between the last one with the same code_of() and this one: they drive its code from caches,
   /// and its branches from the tables of the core. A kernel of a microsecond takes up to four times as long then.
   double code_bytes = 0;
   /// Bytes that the step uses, each once. Each node has code and data of its own, which it uses once in a step.
@@ -37,6 +39,11 @@ struct Reuse {
 
   friend bool operator==(const Reuse&, const Reuse&) = default;
 };
+
+/// Which code a kernel runs: the place of its kind in Work, and its pass, stage or function. Kernels with other shapes,
+/// and other types, count as the same code.
+using KernelCode = std::pair<std::size_t, int>;
+KernelCode code_of(const Work& work);
 
 /// One for each node; zeros for transfers and sums over ranks. Steps repeat: the last use may be in the step before.
 /// `layout`: of the plan, or of several plans of which it is one.

@@ -102,7 +102,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 10,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 11,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -148,7 +148,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "10, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "11, " : " from "));
     }
   }
 }
@@ -280,7 +280,7 @@ TEST(MachineFile, ReadsTheVersionWithoutTheBandwidthToTheHost) {
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.float16_flops");
 }
 
-TEST(MachineFile, LeavesOutKernelsThatWereMeasuredAlone) {
+TEST(MachineFile, LeavesOutKernelsThatWereMeasuredAloneAndModelsOfOtherFeatures) {
   Json json = json_of_machine();
   json["aloni_machine"] = 7;
   json["planning"].erase("product_bytes");
@@ -299,8 +299,11 @@ TEST(MachineFile, LeavesOutKernelsThatWereMeasuredAlone) {
   expected.kernels.clear();
   expected.learned.clear();
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
-  json["aloni_machine"] = machine_file_version;
+  json["aloni_machine"] = 10;
   for (const char* const old : {"seconds_alone", "seconds_in_steps"}) json["kernels"][1].erase(old);
+  expected.kernels = aloni::test::machine_with_every_field().kernels;
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json["aloni_machine"] = machine_file_version;
   json["learned"][0]["mean"].erase(0);
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: learned[0].mean");
 }

@@ -97,16 +97,17 @@ void expect_counted(const Planned& p) {
       touched.resize(std::max(touched.size(), static_cast<std::size_t>(range.end / 4)), false);
       for (Index w = range.first / 4; w < range.end / 4; ++w) touched[static_cast<std::size_t>(w)] = true;
     });
+  const double step_bytes = 4.0 * static_cast<double>(std::ranges::count(touched, true));
   for (std::size_t n = 0; n < nodes; ++n) {
     if (p.plan.nodes[n].kind() != NodeKind::kernel) continue;
     double since_code = 0;
     for (std::size_t back = 1; back <= nodes; ++back) {
       const std::size_t before = (n + nodes - back) % nodes;
-      if (p.plan.nodes[before].work.index() == p.plan.nodes[n].work.index()) break;
+      if (code_of(p.plan.nodes[before].work) == code_of(p.plan.nodes[n].work)) break;
       since_code += bytes[before];
     }
     EXPECT_DOUBLE_EQ(found[n].code_bytes, since_code) << p.plan.nodes[n].label;
-    EXPECT_EQ(found[n].step_bytes, 4.0 * static_cast<double>(std::ranges::count(touched, true)));
+    EXPECT_EQ(found[n].step_bytes, step_bytes);
   }
 }
 
@@ -116,6 +117,20 @@ TEST(Reuse, IsThatOfACountOfWords) {
   expect_counted(planned(lenet(), "1", 1, 128));
   expect_counted(planned(lenet(), "h2", 2, 128));  // with gaps between the samples
   expect_counted(planned(make_model("mesh1k", {.input = views::make_extents(1, {64, 64}, 18)}), "1", 1, 1));
+}
+
+/// Each pass of a layer has code of its own, and layers share it.
+TEST(Reuse, TellsTheCodeOfPasses) {
+  const PoolingWork average{.kind = PoolingKind::average}, maximum{.kind = PoolingKind::max},
+      gradient{.backward = true, .kind = PoolingKind::max};
+  const NormalisationWork sums{.stage = NormalisationStage::statistics}, scaling{.stage = NormalisationStage::forward};
+  const DenseWork forward{.pass = DensePass::forward}, data{.pass = DensePass::data};
+  const std::vector<Work> all{average, maximum, gradient, sums, scaling, forward, data};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < all.size(); ++j) EXPECT_EQ(code_of(all[i]) == code_of(all[j]), i == j) << i << " " << j;
+  DenseWork wide = forward;
+  wide.samples = 1000;
+  EXPECT_EQ(code_of(wide), code_of(forward));
 }
 
 TEST(Reuse, OfASmallStepIsNear) {
