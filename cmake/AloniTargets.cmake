@@ -259,7 +259,7 @@ set(aloni_TEST_ENVIRONMENT
     OMP_PROC_BIND=false
     # Several tests, or ranks of one, share a core
     OMPI_MCA_mpi_yield_when_idle=1
-    # Open MPI looks for no PCI devices: in a virtual machine each launch and each rank spends 20 to 100 ms on them.
+    # Open MPI looks for no PCI devices: in a virtual machine that takes half of the time of the system in a launch.
     HWLOC_COMPONENTS=-pci,-linuxio
     OPENBLAS_NUM_THREADS=1
     # The slow unwinder sees through Open MPI, so that its leaks are known for its own.
