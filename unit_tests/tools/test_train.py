@@ -225,6 +225,14 @@ class Train(unittest.TestCase):
         self.assertEqual(len(report["losses"]), 20)
         self.assertLess(report["losses"][-1], 10)
 
+    def test_takes_the_machine_of_calibrate(self):
+        machine = os.path.join(self.folder, "machine.json")
+        result = aloni("calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", machine,
+                       ranks=2)
+        self.assertEqual(result.code, 0, result.err)
+        report, _ = self.train("--steps", "3", "--machine", machine, ranks=2)
+        self.assertEqual(len(report["losses"]), 3)
+
     def test_takes_the_convolutions_that_calibrate_has_measured(self):
         path = pathlib.Path(self.folder, "machine.json")
         calibrate = ["calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", str(path),
