@@ -310,7 +310,8 @@ endfunction()
 # messages.
 # REQUIRES: left out when one of these options is OFF.
 # Each (test, rank count) runs in few configurations: pure tests, 1, 2 and the most ranks up to 8 in Release; one rank
-# count under AddressSanitizer (3, or else 4, 1 or 2); 2 ranks with a progress thread under ThreadSanitizer.
+# count under AddressSanitizer (3, or else 4, 1 or 2); 2 ranks with a progress thread under ThreadSanitizer. Those on 3
+# or 4 ranks under AddressSanitizer do not run again in Release, but for tests without 2 ranks.
 # aloni_NIGHTLY_TESTS runs all of them everywhere (scripts/test_nightly.sh).
 # <build>/tests.list names those on 1, 2 and 4 ranks, for machines without CMake (scripts/gpu_acceptance.sh).
 function(aloni_add_test)
@@ -455,6 +456,9 @@ function(aloni_choose_ranks variable)
       set(most ${ranks})
     endif()
   endforeach()
+  if(2 IN_LIST ARGN AND (most EQUAL 3 OR (most EQUAL 4 AND NOT 3 IN_LIST ARGN)))
+    set(most 0)
+  endif()
   if(most)
     list(APPEND chosen ${most})
   endif()

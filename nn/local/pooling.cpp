@@ -1,6 +1,7 @@
 #include <aloni/nn/local/pooling.hpp>
 
 #include <aloni/nn/local/detail/check_views.hpp>
+#include <aloni/nn/local/detail/column_sums.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/pool_kernels.hpp>
 #include <aloni/nn/local/detail/window_kernels.hpp>
@@ -268,6 +269,27 @@ struct GlobalAverageForward {
   }
 };
 
+/// On a host. An index of the loop is a block of channels of a sample. @pre contiguous channels
+template <class T, class Exec>
+struct GlobalAverageBlocks {
+  double scale;
+  Rows rows;  // of x
+  Tensor<const T, Exec> x;
+  Tensor<parameter_type_t<T>, Exec> y;
+  ColumnBlocks blocks;
+
+  void operator()(const Index i) const {
+    const Index n = blocks.matrix(i), first = blocks.first(i), length = blocks.length(i), pixel = stride_of(x, 3);
+    ColumnSums sums(length);
+    for (Index d = 0; d < rows.depth; ++d)
+      for (Index h = 0; h < rows.height; ++h) {
+        const T* const row = &x(n, d, h, 0, first);
+        for (Index w = 0; w < rows.width; ++w) sums.add(row + w * pixel);
+      }
+    for (Index k = 0; k < length; ++k) y(n, 0, 0, 0, first + k) = static_cast<parameter_type_t<T>>(scale * sums[k]);
+  }
+};
+
 template <class T, class Exec>
 struct GlobalAverageBackward {
   double scale;
@@ -352,7 +374,16 @@ void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x,
                             OutTensor<parameter_type_t<T>, Exec> y) {
   const detail::Rows rows = detail::rows_of(x);
   detail::check_extents("aloni::nn::local::global_average_forward", "y", y, {rows.samples, 1, 1, 1, rows.channels});
-  Kokkos::parallel_for("aloni::nn::global_average_forward", detail::Range<Exec>(exec, 0, rows.samples * rows.channels),
+  constexpr auto label = "aloni::nn::global_average_forward";
+  if constexpr (detail::runs_on_host<Exec>) {
+    if (rows.elements() > 0 && rows.channels >= detail::least_columns && detail::has_contiguous_channels(x)) {
+      const detail::ColumnBlocks blocks = detail::blocks_of_columns(rows.channels, rows.samples, exec.concurrency());
+      Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, blocks.count()),
+                           detail::GlobalAverageBlocks<T, Exec>{scale, rows, x, y, blocks});
+      return;
+    }
+  }
+  Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, rows.samples * rows.channels),
                        detail::GlobalAverageForward<T, Exec>{scale, rows, x, y});
 }
 

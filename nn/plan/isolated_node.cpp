@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/detail/addresses.hpp>
+#include <aloni/nn/plan/reuse.hpp>
 #include <aloni/views/extents.hpp>
 
 #include <algorithm>
@@ -169,14 +170,14 @@ class Bytes {
   std::map<Index, Index> ranges_;  ///< end by first; disjoint
 };
 
-/// Bytes of the nodes between the last one with the same kind of work and this one.
+/// Bytes of the nodes between the last one with the same code and this one.
 double code_distance_of(const StepPlan& plan, int node, const MemoryLayout& layout) {
   const Addresses addresses(plan, layout);
   const int nodes = static_cast<int>(plan.nodes.size());
   double bytes = 0;
   for (int back = 1; back <= nodes; ++back) {
     const int before = (node - back + nodes) % nodes;
-    if (node_at(plan, before).work.index() == node_at(plan, node).work.index()) break;
+    if (code_of(node_at(plan, before).work) == code_of(node_at(plan, node).work)) break;
     for_each_region(plan, before, [&](const PlanRegion& r) { bytes += static_cast<double>(addresses.of(r).bytes()); });
   }
   return bytes;

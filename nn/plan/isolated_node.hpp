@@ -41,7 +41,7 @@ struct IsolatedNode {
   /// their order during the measurement. In a step the first kernel of a pass does that for all.
   int weights = -1;
   std::vector<Operand> operands = {};  ///< by descending distance; without those that kernels allocate
-  /// Bytes that a step uses between the last node with the same kind of work and this one. Its code and branches are
+  /// Bytes that a step uses between the last node with the same code_of() and this one. Its code and branches are
   /// in the core's caches only if these are few.
   double code_distance = 0;
   /// A network whose Parameters have the memory that the node's kernel takes from there, if it takes any: the tensors

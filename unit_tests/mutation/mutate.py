@@ -34,6 +34,7 @@ NN_PURE = [("test_nn_pure", "test_step_graph,test_stream_plan,test_network_plan"
 LOCAL = [("test_local", "test_filter_orders", 0)]
 CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
+POOLING = [("test_local", "test_local_pooling", 0)]
 PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation,test_summed_gradients,"
          "test_known_sums", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
@@ -75,7 +76,8 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
-          ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
+          ("nn/local/convolution_choice", [CHOICE]), ("nn/local/detail/column_sums", [POOLING]),
+          ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
           ("nn/loss_scaling", [SCALING]), ("nn/local/norms", [SCALING]), ("nn/run/bind_layers", [SCALING, NN]),
           ("core/float16", [NUMBERS]), ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),

@@ -57,6 +57,15 @@ TEST(IsolatedNode, ThePredecessorsResultIsNear) {
   EXPECT_TRUE(std::ranges::is_sorted(alone.operands, std::greater{}, &Operand::distance));
 }
 
+// Forward and backward passes have code of their own: the last kernel with the code of the first pooling is the second
+// pooling in the step before, and not the gradient of the first one.
+TEST(IsolatedNode, CodeIsAsFarAsTheLastNodeWithTheSamePass) {
+  const Planned p = planned(lenet());
+  const auto distance = [&](const std::string& label) { return p.isolated(p.find<PoolingWork>(label)).code_distance; };
+  EXPECT_GT(distance("forward pool1"), 3 * distance("backward pool1"));
+  EXPECT_GT(distance("forward pool1"), distance("forward pool2"));
+}
+
 // A distance counts each byte once, however often the nodes in between use it.
 TEST(IsolatedNode, NoDistanceExceedsTheMemoryOfTheStep) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {

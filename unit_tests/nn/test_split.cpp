@@ -32,6 +32,10 @@ std::vector<ProcessGrid> grids_for(int ranks, int spatial_rank) {
   return grids;
 }
 
+std::vector<ProcessGrid> some_grids(int ranks, int spatial_rank) {
+  return aloni::test::some_of(grids_for(ranks, spatial_rank), 16);
+}
+
 /// Seeds of `count` random networks. Networks with a layer that no network before has come first, so that few have all
 /// kinds of layers that ten times as many have. test_verify proves the plans of thousands.
 std::vector<std::uint64_t> seeds_of_networks(Kinds kinds, std::uint64_t first, int count) {
@@ -111,14 +115,16 @@ NetworkDescription lenet_like() {
 
 TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
   const auto comm = aloni::test::make_communicator();
-  for (const auto& grid : grids_for(comm.size(), 2)) {
+  for (const auto& grid : some_grids(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, lenet_like(), Strategy::uniform(grid), 6, Values::reals, 7, 1e-11);
     expect_split_equals_unsplit<float>(comm, lenet_like(), Strategy::uniform(grid), 3, Values::integers, 8, 0.0);
   }
 }
 
-/// Splits of two-dimensional layers: all on a few ranks.
-std::vector<LayerSplit> some_splits(int ranks) { return aloni::test::some_of(splits_for(ranks, 2), 32); }
+/// Splits of two-dimensional layers: all on a few ranks. Many ranks share the cores, and are slow.
+std::vector<LayerSplit> some_splits(int ranks) {
+  return aloni::test::some_of(splits_for(ranks, 2), ranks > 4 ? 12 : 32);
+}
 
 /// Up to six of the splits that cut channels or filters, drawn from all of them.
 std::vector<LayerSplit> some_splits_of_channels(int ranks) {
@@ -195,7 +201,7 @@ TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
   for (const NetworkDescription& net : resampling_networks()) {
     SCOPED_TRACE("network " + std::to_string(seed - 40));
     int number = 0;
-    for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), net.spatial_rank), 16)) {
+    for (const auto& grid : some_grids(comm.size(), net.spatial_rank)) {
       if (!aloni::test::is_in_share(number++)) continue;
       if (!expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0))
         return;
@@ -213,7 +219,7 @@ TEST(Split, GivesTheSameOutputBitsOnRealNumbersWithAdaptivePoolingAndUpsampling)
     const auto self = comm.split(comm.rank(), 0);
     nn::test::Run<float> one(self, net, Strategy::uniform({}), 3, Values::reals, 9, ConvolutionBackend::automatic);
     one.step();
-    for (const auto& grid : grids_for(comm.size(), 2)) {
+    for (const auto& grid : some_grids(comm.size(), 2)) {
       nn::test::Run<float> many(comm, net, Strategy::uniform(grid), 3, Values::reals, 9, ConvolutionBackend::automatic);
       many.step();
       EXPECT_EQ(difference(many.network.output(), many.network.output_box(), one.network.output()), 0.0)
@@ -256,7 +262,7 @@ NetworkDescription normalised() {
 
 TEST(Split, NormalisesSamplesAndPixelsOnEveryGrid) {
   const auto comm = aloni::test::make_communicator();
-  for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), 2), 16)) {
+  for (const auto& grid : some_grids(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
     expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(grid), 2, Values::reals, 18, 1e-3);
   }
@@ -297,7 +303,7 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
                 {"relu", Relu{}, {"sum"}},
                 {"twice", Add{}, {"relu", "relu"}}};
   const auto comm = aloni::test::make_communicator();
-  for (const auto& grid : grids_for(comm.size(), 2)) {
+  for (const auto& grid : some_grids(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 4, Values::integers, 5, 0.0);
   }
   // The branches have different distributions.
@@ -414,7 +420,7 @@ NetworkDescription recomputing_network() {
 TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = recomputing_network();
-  for (const auto& grid : aloni::test::some_of(grids_for(comm.size(), 2), 16)) {
+  for (const auto& grid : some_grids(comm.size(), 2)) {
     const LayerSplit recomputing(grid, 1, Overlap::recompute_halo);
     SCOPED_TRACE(to_string(recomputing));
     expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(recomputing), 3, Values::integers, 8, 0.0);
@@ -672,7 +678,7 @@ TEST(Split, HandlesMoreRanksThanRowsAndSamples) {
                 {"relu", Relu{}, {"conv1"}},
                 {"conv2", Convolution{2, square_window(2, 5, 1, 2)}, {"relu"}}};
   const auto comm = aloni::test::make_communicator();
-  for (const auto& grid : grids_for(comm.size(), 2)) {
+  for (const auto& grid : some_grids(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 1, Values::integers, 3, 0.0);
   }
 }

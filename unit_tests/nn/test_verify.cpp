@@ -1377,6 +1377,7 @@ TEST(Verify, EveryDeliberateFaultIsRefused) {
   const auto all = faults();
   const auto expected = words();
   EXPECT_GE(all.size(), 80u);
+  std::vector<Case> cases;  // for all faults: a copy takes less time than the plans
   for (const auto& [name, change_plan] : all) {
     ASSERT_TRUE(expected.contains(name)) << name;
     const auto is_right = [&](const std::string& text) {
@@ -1386,7 +1387,8 @@ TEST(Verify, EveryDeliberateFaultIsRefused) {
     for (int i = 0; i < 3000 && tried < 12; ++i) {
       const auto seed = static_cast<std::uint64_t>(i + 7000);
       // A node that is taken away moves the nodes that others repeat (test_recomputation.cpp).
-      Case c = random_case(seed, 6, false);
+      if (i == std::ssize(cases)) cases.push_back(random_case(seed, 6, false));
+      Case c = cases[static_cast<std::size_t>(i)];
       Dice dice(seed + 1);
       if (!change_plan(c, dice)) continue;
       ++tried;
@@ -1533,6 +1535,7 @@ TEST(Verify, TrainingAndInferenceOfTheModelsAreRightInOneMemory) {
   const std::vector<std::string> names = model_names();
   ASSERT_EQ(names.size(), inputs.size());
   for (const std::string& name : names) {
+    if (name == "resnet152" && !aloni::test::nightly()) continue;  // as resnet50, but three times as long
     const NetworkDescription network = make_model(name, {.input = inputs.at(name)});
     for (const char* const split : {"n1", "n2", "h2", "c2", "f2", "n2h2", "h2w2", "c2f2"}) {
       const LayerSplit uniform = LayerSplit::parse(split);

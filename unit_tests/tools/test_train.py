@@ -153,13 +153,13 @@ class Train(unittest.TestCase):
         self.assertNotEqual(losses("7"), losses("8"))
 
     def test_every_split_gives_the_same_losses(self):
-        steps = os.environ.get("ALONI_STEPS", "30")
+        steps = os.environ.get("ALONI_STEPS", "15")
         arguments = ["--precision", "double", "--steps", steps, "--batch", "64"]
         alone = self.train(*arguments, "--strategy", "1", ranks=1)[0]["losses"]
         file = os.path.join(self.folder, "mixed.strategy")
         with open(file, "w") as text:
             text.write("conv1 h2\n*1 w2  # and pool1, relu1\nconv2 n2\n* h2\n")
-        for ranks, strategy in [(2, "n2"), (2, "h2"), (4, "h2w2"), (3, "h3"), (2, file)]:
+        for ranks, strategy in [(4, "h2w2"), (3, "h3"), (2, file)]:
             with self.subTest(strategy=strategy):
                 split = self.train(*arguments, "--strategy", strategy, ranks=ranks)[0]["losses"]
                 self.assertEqual(len(split), len(alone))
@@ -225,14 +225,6 @@ class Train(unittest.TestCase):
         self.assertEqual(len(report["losses"]), 20)
         self.assertLess(report["losses"][-1], 10)
 
-    def test_takes_the_machine_of_calibrate(self):
-        machine = os.path.join(self.folder, "machine.json")
-        result = aloni("calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", machine,
-                       ranks=2)
-        self.assertEqual(result.code, 0, result.err)
-        report, _ = self.train("--steps", "3", "--machine", machine, ranks=2)
-        self.assertEqual(len(report["losses"]), 3)
-
     def test_takes_the_convolutions_that_calibrate_has_measured(self):
         path = pathlib.Path(self.folder, "machine.json")
         calibrate = ["calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", str(path),
@@ -245,6 +237,10 @@ class Train(unittest.TestCase):
         self.assertGreaterEqual(len(problems), 5)  # two layers, three passes, the first without gradient of its input
         times = {p["problem"]: p["times"] for p in problems}
         self.assertTrue(all(len(of_problem) >= 2 for of_problem in times.values()))
+        # Strategies are chosen by this machine too.
+        report, result = self.train("--steps", "3", "--machine", str(path), ranks=2)
+        self.assertEqual(len(report["losses"]), 3)
+        self.assertRegex(result.out, r"(?m)^strategy +the best by the cost model on machine ")
 
         # The times decide: another implementation is made the fastest one of all.
         other = problems[0]["times"][-1]["implementation"]

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "local_tensor.hpp"
@@ -274,25 +275,33 @@ TEST(LocalGlobalAverage, SumsWithScaleAndSpreadsBack) {
   Placement ghosted;
   ghosted.before = {0, 0, 1, 1, 0};
   ghosted.after = {0, 0, 2, 1, 0};
-  LocalTensor<float> x({3, 2, 3, 4, 5}, ghosted), dx({3, 2, 3, 4, 5}, ghosted), y({3, 1, 1, 1, 5}), dy({3, 1, 1, 1, 5});
-  x.fill_integers(random, 5);
-  dy.fill_integers(random, 5);
-  global_average_forward<float>(exec, 0.5, x, y.view());
-  global_average_backward<float>(exec, 0.25, dy, dx.view());
-  wait(exec);
-  y.download();
-  dx.download();
-  for (Index n = 0; n < 3; ++n)
-    for (Index c = 0; c < 5; ++c) {
-      float sum = 0;
-      for (Index d = 0; d < 2; ++d)
-        for (Index h = 0; h < 3; ++h)
-          for (Index w = 0; w < 4; ++w) sum += x(n, d, h, w, c);
-      EXPECT_EQ(y(n, 0, 0, 0, c), sum / 2);
+  // Hosts sum up to 512 channels together; few channels, or channels first, one by one.
+  for (const Index channels : {1, 5, 8, 16, 23, 64, 130, 515}) {
+    for (const bool channels_first : {false, true}) {
+      SCOPED_TRACE(std::to_string(channels) + (channels_first ? " channels first" : " channels"));
+      ghosted.channels_first = channels_first;
+      LocalTensor<float> x({3, 2, 3, 4, channels}, ghosted), dx({3, 2, 3, 4, channels}, ghosted);
+      LocalTensor<float> y({3, 1, 1, 1, channels}), dy({3, 1, 1, 1, channels});
+      x.fill_integers(random, 5);
+      dy.fill_integers(random, 5);
+      global_average_forward<float>(exec, 0.5, x, y.view());
+      global_average_backward<float>(exec, 0.25, dy, dx.view());
+      wait(exec);
+      y.download();
+      dx.download();
+      for (Index n = 0; n < 3; ++n)
+        for (Index c = 0; c < channels; ++c) {
+          float sum = 0;
+          for (Index d = 0; d < 2; ++d)
+            for (Index h = 0; h < 3; ++h)
+              for (Index w = 0; w < 4; ++w) sum += x(n, d, h, w, c);
+          EXPECT_EQ(y(n, 0, 0, 0, c), sum / 2);
+        }
+      dx.for_each(
+          [&](Index n, Index d, Index h, Index w, Index c) { EXPECT_EQ(dx(n, d, h, w, c), dy(n, 0, 0, 0, c) / 4); });
+      EXPECT_EQ(dx.damaged(), 0);
     }
-  dx.for_each(
-      [&](Index n, Index d, Index h, Index w, Index c) { EXPECT_EQ(dx(n, d, h, w, c), dy(n, 0, 0, 0, c) / 4); });
-  EXPECT_EQ(dx.damaged(), 0);
+  }
 }
 
 TEST(LocalPoolingArguments, RefusesWrongExtents) {
