@@ -114,8 +114,8 @@ void expect_counted(const Planned& p) {
 NetworkDescription lenet() { return lenet5(views::make_extents(1, {28, 28}, 1), 10); }
 
 TEST(Reuse, IsThatOfACountOfWords) {
-  expect_counted(planned(lenet(), "1", 1, 128));
-  expect_counted(planned(lenet(), "h2", 2, 128));  // with gaps between the samples
+  expect_counted(planned(lenet(), "1", 1, 64));
+  expect_counted(planned(lenet(), "h2", 2, 32));  // with gaps between the samples
   expect_counted(planned(make_model("mesh1k", {.input = views::make_extents(1, {64, 64}, 18)}), "1", 1, 1));
 }
 

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -73,9 +74,9 @@ std::vector<std::string> grids(int ranks) {
 
 TEST(Training, GivesTheSameLossesInEverySplit) {
   const auto comm = aloni::test::make_communicator();
-  const TrainOptions options{.batch = 64, .steps = aloni::test::nightly() ? 100 : 25, .seed = 3};
+  const TrainOptions options{.batch = 64, .steps = aloni::test::nightly() ? 100 : 30, .seed = 3};
   const std::vector<double> expected = losses_alone(comm, options);
-  EXPECT_LT(expected.back(), expected.front());
+  EXPECT_LT(*std::ranges::min_element(expected), 0.9 * expected.front());  // the parameters move
   for (const std::string& grid : grids(comm.size())) {
     const std::vector<double> losses = run(comm, grid, options).losses;
     ASSERT_EQ(losses.size(), expected.size());

@@ -237,10 +237,10 @@ class Train(unittest.TestCase):
         self.assertGreaterEqual(len(problems), 5)  # two layers, three passes, the first without gradient of its input
         times = {p["problem"]: p["times"] for p in problems}
         self.assertTrue(all(len(of_problem) >= 2 for of_problem in times.values()))
-        # Strategies are chosen by this machine too.
+        # The limits of a step come from this machine too, with any strategy.
         report, result = self.train("--steps", "3", "--machine", str(path), ranks=2)
         self.assertEqual(len(report["losses"]), 3)
-        self.assertRegex(result.out, r"(?m)^strategy +the best by the cost model on machine ")
+        self.assertRegex(result.out, r"(?m)^limits +by ")
 
         # The times decide: another implementation is made the fastest one of all.
         other = problems[0]["times"][-1]["implementation"]
