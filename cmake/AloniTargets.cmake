@@ -296,13 +296,15 @@ endfunction()
 
 # aloni_add_test(NAME test_x [SOURCES test_x.cpp | PURE_SOURCES test_x.cpp] LIBRARIES <folders or libraries>
 #                [RANKS 1 2 …] [LABELS …] [TRANSPORTS mpi ucx …] [TIMEOUT seconds] [REQUIRES ONEDNN ZLIB …]
-#                [THREADED | PURE] [SEPARATE])
+#                [THREADED | PURE] [SEPARATE | ALONE])
 # Adds a file of tests to the program of its folder, which aloni_add_test_programs() makes, and one ctest entry per rank
-# count, named test_x.np4. PURE_SOURCES include no Kokkos.
+# count, named test_x.np4. Several files share an entry, test_x,test_y.np4, unless one has a longer TIMEOUT than usual.
+# PURE_SOURCES include no Kokkos.
 # PURE: the test uses neither MPI nor Kokkos. It goes to the folder's program test_<folder>_pure and runs as one
 # process.
 # SEPARATE: a program of its own, for tests that replace parts of the process (operator new, wrapped symbols, Kokkos
 # Tools).
+# ALONE: a launch of its own, for tests that change the process for those behind them.
 # THREADED: once more with 3 threads per rank, named test_x.np2.threads3. Not under sanitizers: ThreadSanitizer takes
 # the barriers of GCC's OpenMP for races.
 # TRANSPORTS: once more over each of these that the build has (support/transport.hpp), named test_x.np4.ucx. "thread"
@@ -315,7 +317,7 @@ endfunction()
 # aloni_NIGHTLY_TESTS runs all of them everywhere (scripts/test_nightly.sh).
 # <build>/tests.list names those on 1, 2 and 4 ranks, for machines without CMake (scripts/gpu_acceptance.sh).
 function(aloni_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE" "NAME;TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE;ALONE" "NAME;TIMEOUT"
                         "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "aloni_add_test(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
@@ -399,28 +401,19 @@ function(aloni_add_test)
     aloni_set_up_test(${arg_NAME} 1 ${arg_TIMEOUT} ${folder} ${arg_LABELS})
     return()
   endif()
-  foreach(ranks IN LISTS ranks_here)
-    set(name ${arg_NAME}.np${ranks})
-    add_test(NAME ${name}
-             COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
-    aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
-    if(aloni_SANITIZE STREQUAL "thread")
-      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=thread)
+  # Launches take most of the time of short tests, so these share one. Not at night, where each has its own entry.
+  set(shares ON)
+  if(arg_SEPARATE OR arg_ALONE OR arg_TIMEOUT GREATER 120 OR aloni_NIGHTLY_TESTS)
+    set(shares OFF)
+  endif()
+  foreach(run IN LISTS ranks_here transports_here)
+    if(shares)
+      string(REPLACE ";" "," labels "${arg_LABELS}")
+      set_property(DIRECTORY APPEND PROPERTY aloni_shared_launches "${program}/${run}/${labels}")
+      set_property(DIRECTORY APPEND PROPERTY "aloni_tests_of_${program}/${run}/${labels}" ${arg_NAME})
+    else()
+      aloni_add_launch(${program} ${run} "${arg_NAME}" "${select}" ${arg_TIMEOUT} ${folder} ${arg_LABELS})
     endif()
-    if(aloni_SANITIZE MATCHES "address" AND ranks EQUAL 1)
-      # The main of the tests keeps the start and the end of MPI out of the leak check: no slow unwinding.
-      set_property(TEST ${name} APPEND PROPERTY
-                   ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")
-    endif()
-  endforeach()
-  foreach(run IN LISTS transports_here)
-    string(REGEX MATCH "^[0-9]+" ranks ${run})
-    string(REGEX REPLACE "^[0-9]+[.]" "" transport ${run})
-    set(name ${arg_NAME}.np${run})
-    add_test(NAME ${name}
-             COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
-    aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=${transport})
   endforeach()
   if(arg_THREADED AND NOT aloni_SANITIZE)
     list(GET ranks_here 0 ranks)
@@ -433,6 +426,50 @@ function(aloni_add_test)
     aloni_set_up_test(${name} ${cores} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive)
   endif()
+endfunction()
+
+# A ctest entry that runs a program of tests. `run`: the ranks, and behind a point the transport if it isn't the usual
+# one: 4 or 4.ucx. `names`: of the tests. More arguments: labels.
+function(aloni_add_launch program run names select timeout)
+  string(REGEX MATCH "^[0-9]+" ranks ${run})
+  string(REGEX REPLACE "^[0-9]+[.]?" "" transport ${run})
+  set(name ${names}.np${run})
+  add_test(NAME ${name}
+           COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
+  aloni_set_up_test(${name} ${ranks} ${timeout} ${ARGN})
+  if(NOT transport AND aloni_SANITIZE STREQUAL "thread")
+    set(transport thread)
+  endif()
+  if(transport)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=${transport})
+  elseif(aloni_SANITIZE MATCHES "address" AND ranks EQUAL 1)
+    # The main of the tests keeps the start and the end of MPI out of the leak check: no slow unwinding.
+    set_property(TEST ${name} APPEND PROPERTY
+                 ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")
+  endif()
+endfunction()
+
+# The launches that tests of the calling folder share: up to 8 tests each, with one program, run and set of labels.
+function(aloni_add_shared_launches)
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  get_property(launches DIRECTORY PROPERTY aloni_shared_launches)
+  list(REMOVE_DUPLICATES launches)
+  foreach(launch IN LISTS launches)
+    string(REGEX MATCH "^([^/]*)/([^/]*)/(.*)$" matched "${launch}")
+    set(program ${CMAKE_MATCH_1})
+    set(run ${CMAKE_MATCH_2})
+    string(REPLACE "," ";" labels "${CMAKE_MATCH_3}")
+    get_property(tests DIRECTORY PROPERTY "aloni_tests_of_${launch}")
+    while(tests)
+      list(SUBLIST tests 0 8 names)
+      list(REMOVE_ITEM tests ${names})
+      list(LENGTH names count)
+      list(JOIN names "," names)
+      math(EXPR timeout "60 + 60 * ${count}")
+      aloni_add_launch(${program} ${run} ${names} --test_files=${names} ${timeout} ${folder} ${labels})
+      set_tests_properties(${names}.np${run} PROPERTIES COST ${count}) # the longest begin first
+    endwhile()
+  endforeach()
 endfunction()
 
 # Of a test's rank counts those that this configuration runs (see aloni_add_test).
@@ -516,6 +553,7 @@ function(aloni_add_test_programs)
     endif()
     aloni_add_test_program(${program} ${pure} SOURCES ${SOURCES} PURE_SOURCES ${PURE_SOURCES} LIBRARIES ${LIBRARIES})
   endforeach()
+  aloni_add_shared_launches()
 endfunction()
 
 # One GoogleTest program. Several of its files are compiled as one.
