@@ -296,15 +296,15 @@ endfunction()
 
 # aloni_add_test(NAME test_x [SOURCES test_x.cpp | PURE_SOURCES test_x.cpp] LIBRARIES <folders or libraries>
 #                [RANKS 1 2 …] [LABELS …] [TRANSPORTS mpi ucx …] [TIMEOUT seconds] [REQUIRES ONEDNN ZLIB …]
-#                [THREADED | PURE] [SEPARATE | ALONE])
+#                [THREADED | PURE] [SEPARATE])
 # Adds a file of tests to the program of its folder, which aloni_add_test_programs() makes, and one ctest entry per rank
-# count, named test_x.np4. Several files share an entry, test_x,test_y.np4, unless one has a longer TIMEOUT than usual.
+# count, named test_x.np4. Files with the usual TIMEOUT share entries, test_x,test_y.np4, and so a process. A test
+# leaves it as it was.
 # PURE_SOURCES include no Kokkos.
 # PURE: the test uses neither MPI nor Kokkos. It goes to the folder's program test_<folder>_pure and runs as one
 # process.
 # SEPARATE: a program of its own, for tests that replace parts of the process (operator new, wrapped symbols, Kokkos
 # Tools).
-# ALONE: a launch of its own, for tests that change the process for those behind them.
 # THREADED: once more with 3 threads per rank, named test_x.np2.threads3. Not under sanitizers: ThreadSanitizer takes
 # the barriers of GCC's OpenMP for races.
 # TRANSPORTS: once more over each of these that the build has (support/transport.hpp), named test_x.np4.ucx. "thread"
@@ -317,7 +317,7 @@ endfunction()
 # aloni_NIGHTLY_TESTS runs all of them everywhere (scripts/test_nightly.sh).
 # <build>/tests.list names those on 1, 2 and 4 ranks, for machines without CMake (scripts/gpu_acceptance.sh).
 function(aloni_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE;ALONE" "NAME;TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE" "NAME;TIMEOUT"
                         "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "aloni_add_test(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
@@ -403,7 +403,7 @@ function(aloni_add_test)
   endif()
   # Launches take most of the time of short tests, so these share one. Not at night, where each has its own entry.
   set(shares ON)
-  if(arg_SEPARATE OR arg_ALONE OR arg_TIMEOUT GREATER 120 OR aloni_NIGHTLY_TESTS)
+  if(arg_SEPARATE OR arg_TIMEOUT GREATER 120 OR aloni_NIGHTLY_TESTS)
     set(shares OFF)
   endif()
   foreach(run IN LISTS ranks_here transports_here)

@@ -14,11 +14,14 @@
 #include <array>
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace aloni::model {
@@ -117,6 +120,69 @@ void append_lines(std::string& text, const OrderedJson& json, std::size_t indent
   text += '\n' + std::string(indent, ' ') + (is_object ? '}' : ']');
 }
 
+// --- fingerprint ---
+
+/// FNV-1a of names and values in the order of the fields (Fowler, Noll, Vo; RFC 9923).
+class MachineHasher {
+ public:
+  std::uint64_t value() const { return hash_; }
+
+  template <class T>
+  void operator()(const std::string& name, const T& value, const Range& = {}) {
+    add(name);
+    add(value);
+  }
+  template <class F>
+  void object(const std::string& name, const F& visit) {
+    add(name);
+    visit(*this);
+  }
+  template <class T, class F>
+  void list(const std::string& name, const std::vector<T>& values, const F& visit) {
+    (*this)(name, values.size());
+    for (const T& value : values) visit(value, *this);
+  }
+  template <class T, class F>
+  void list(const std::string& name, const char*, const std::map<std::string, T>& values, const F& visit) {
+    (*this)(name, values.size());
+    for (const auto& [text, value] : values) {
+      add(text);
+      visit(value, *this);
+    }
+  }
+  template <class T>
+  void numbers(const std::string& name, const std::vector<T>& values, const Range&) {
+    (*this)(name, values.size());
+    for (const T value : values) add(value);
+  }
+  template <class T>
+  void choice(const std::string& name, T value, const Names<T>&) {
+    (*this)(name, static_cast<std::int64_t>(value));
+  }
+  template <class T>
+  void by_choice(const std::string& name, const std::map<T, double>& values, const Names<T>&, const Range&) {
+    (*this)(name, values.size());
+    for (const auto& [key, value] : values) {
+      add(static_cast<std::int64_t>(key));
+      add(value);
+    }
+  }
+
+ private:
+  void add(const std::string& text) {
+    add(text.size());
+    add_bytes(std::as_bytes(std::span(text)));
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void add(T value) { add_bytes(std::as_bytes(std::span(&value, 1))); }
+  void add_bytes(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) hash_ = (hash_ ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
+  }
+
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
 // --- reading ---
 
 std::string short_text(const Json& value) {
@@ -158,7 +224,7 @@ class MachineReader {
   template <class T>
   requires std::integral<T> || std::floating_point<T>
   void operator()(const std::string& name, T& value, const Range& range) {
-    const Json& json = get(name, text_of(range, std::integral<T>));
+    const Json& json = get(name, [&] { return text_of(range, std::integral<T>); });
     value = number<T>(json, range, [&] { return path(name); });
   }
 
@@ -217,11 +283,16 @@ class MachineReader {
                           expectation);
   }
   std::string path(const std::string& name) const { return place_.empty() ? name : place_ + "." + name; }
-  const Json& get(const std::string& name, const std::string& expectation) {
+  /// `expectation`: returns a text for the error. Numbers of a large table would make a hundred thousand of them.
+  template <class F>
+  const Json& get(const std::string& name, const F& expectation) {
     known_.push_back(name);
     const auto found = object_.find(name);
-    if (found == object_.end()) fail(path(name), "missing", expectation);
+    if (found == object_.end()) fail(path(name), "missing", expectation());
     return *found;
+  }
+  const Json& get(const std::string& name, const char* expectation) {
+    return get(name, [&] { return expectation; });
   }
 
  private:
@@ -462,11 +533,18 @@ std::string to_json_text(const Machine& machine) {
                         "planning.convolutions, which description_of() makes");
 }
 
+std::uint64_t fingerprint(const Machine& machine) {
+  MachineHasher hasher;
+  detail::visit_machine(machine, hasher);
+  return hasher.value();
+}
+
 Machine parse_machine(std::string_view text, const std::string& source) {
   Json json = parse_json(text, source);
   bring_up_to_date(json);
   MachineReader reader(json, source, "");
-  const Json& version = reader.get(version_name, std::to_string(machine_file_version) + ", the version of the format");
+  const Json& version =
+      reader.get(version_name, [] { return std::to_string(machine_file_version) + ", the version of the format"; });
   if (version != machine_file_version) {
     reader.fail(version_name, short_text(version),
                 std::to_string(machine_file_version) + ", the version of the format, or an earlier one from " +
@@ -483,9 +561,10 @@ Machine parse_machine(std::string_view text, const std::string& source) {
   return machine;
 }
 
-Machine read_machine(const std::string& path) {
-  constexpr const char* operation = "aloni::model::read_machine";
-  return parse_machine(read_text_file(operation, path, "a machine file", most_file_bytes), path);
+Machine read_machine(const std::string& path) { return parse_machine(read_machine_text(path), path); }
+
+std::string read_machine_text(const std::string& path) {
+  return read_text_file("aloni::model::read_machine", path, "a machine file", most_file_bytes);
 }
 
 }  // namespace aloni::model

@@ -10,6 +10,7 @@
 // takes 130 kB. Base64 would halve that, but would need a decoder in each program that reads the file.
 #include <aloni/model/machine.hpp>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,9 @@ inline constexpr int machine_file_version = 11, first_machine_file_version = 2;
 /// is not UTF-8, or `planning.nodes`, `planning.tuning` or `planning.convolutions`, which description_of() makes.
 std::string to_json_text(const Machine& machine);
 
+/// Different for different machines but by chance, for keys of caches: milliseconds, where the text takes seconds.
+std::uint64_t fingerprint(const Machine& machine);
+
 /// `source`: the name of the text in errors, for example the path of its file.
 /// Throws InvalidArgument for a text that is no JSON, another version, and a field that is unknown, missing, twice
 /// there, of another type or out of range. Also for lists of weights whose lengths do not fit, and for two tables of
@@ -37,5 +41,7 @@ Machine parse_machine(std::string_view text, const std::string& source);
 /// As above, for a regular file of at most 64 MiB. Throws FileError if it cannot be read. Not collective: wrap it in
 /// comm::collectively.
 Machine read_machine(const std::string& path);
+/// The text of such a file, for parse_machine() on other ranks. Throws FileError if it cannot be read. Not collective.
+std::string read_machine_text(const std::string& path);
 
 }  // namespace aloni::model

@@ -207,11 +207,11 @@ std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrat
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, offload {}, memory limit {} of {}, "
       "backend {}{}\n{}",
       version(), processor_name(), comm.size(), comm.ranks_by_node().size(), places, machine.threads_per_rank,
-      machine.planning.shared_memory, request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch,
-      o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),
-      o.memory.recompute, o.memory.offload, o.memory.limit.value_or(0), machine.memory_bytes,
-      static_cast<int>(o.backend), (o.tf32 ? std::string(" in TF32") : "") + (o.record ? " recorded" : ""),
-      nn::to_json(request.network));
+      machine.planning.shared_memory,
+      request.machine ? fmt::format("{:016x}", model::fingerprint(*request.machine)) : "shipped", o.batch, o.accumulate,
+      nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.memory.recompute,
+      o.memory.offload, o.memory.limit.value_or(0), machine.memory_bytes, static_cast<int>(o.backend),
+      (o.tf32 ? std::string(" in TF32") : "") + (o.record ? " recorded" : ""), nn::to_json(request.network));
 }
 
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {

@@ -251,7 +251,7 @@ void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
 model::Machine CalibrateCommand::first_part(const comm::Communicator& comm) const {
   std::string text = comm::collectively(comm, "aloni calibrate --resume", [&]() -> std::string {
     if (!resume_ || comm.rank() != 0 || !std::filesystem::exists(output_)) return "";
-    return model::to_json_text(model::read_machine(output_));
+    return model::read_machine_text(output_);
   });
   comm.broadcast(text, 0);
   if (!text.empty()) {

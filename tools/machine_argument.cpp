@@ -31,8 +31,9 @@ model::Machine read_machine_argument(const std::string& machine) {
 }
 
 model::Machine read_machine_argument(const comm::Communicator& comm, const std::string& machine) {
+  if (!is_machine_file(machine)) return model::find_machine(machine);
   std::string text = comm::collectively(comm, "aloni --machine", [&]() -> std::string {
-    return comm.rank() == 0 ? model::to_json_text(read_machine_argument(machine)) : "";
+    return comm.rank() == 0 ? model::read_machine_text(machine) : "";
   });
   comm.broadcast(text, 0);
   return model::parse_machine(text, machine);

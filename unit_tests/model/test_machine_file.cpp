@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -72,6 +73,27 @@ TEST(MachineFile, GivesBackEveryFieldExactly) {
   EXPECT_EQ(parse_machine(text, "again"), machine);
   EXPECT_EQ(to_json_text(parse_machine(text, "again")), text);
   EXPECT_EQ(parse_machine(to_json_text(generic_machine()), "generic"), generic_machine());
+}
+
+TEST(MachineFile, HasAnotherFingerprintForEachOtherValue) {
+  const Json json = json_of_machine();
+  const std::uint64_t expected = fingerprint(parse_machine(json.dump(), "m"));
+  EXPECT_EQ(fingerprint(aloni::test::machine_with_every_field()), expected);
+  int changes = 0;
+  for (const Json::json_pointer& place : places_of(json)) {
+    Json changed = json;
+    Json& value = changed[place].is_array() && !changed[place].empty() ? changed[place].front() : changed[place];
+    if (value.is_boolean()) value = !value.get<bool>();
+    if (value.is_number_float()) value = value.get<double>() * 0.9999;
+    if (value.is_number_integer()) value = value.get<std::int64_t>() - 1;
+    if (changed == json || !fault_of_text(changed.dump()).argument.empty()) continue;
+    EXPECT_NE(fingerprint(parse_machine(changed.dump(), "m")), expected) << dotted(place);
+    ++changes;
+  }
+  EXPECT_GT(changes, 90);
+  Machine renamed = aloni::test::machine_with_every_field();
+  renamed.name += 'x';
+  EXPECT_NE(fingerprint(renamed), expected);
 }
 
 TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseItDerives) {
