@@ -17,8 +17,8 @@ void check_machine(const std::string& machine);
 /// Throws FileError, InvalidArgument.
 model::Machine read_machine_argument(const std::string& machine);
 
-/// The same on all ranks; rank 0 alone reads the file. Collective. Throws InvalidArgument on all ranks. If rank 0 throws
-/// FileError, the others throw PeerFailed.
+/// The same on all ranks; rank 0 alone reads the file. Collective. Throws InvalidArgument on all ranks. If rank 0
+/// throws FileError, the others throw PeerFailed.
 model::Machine read_machine_argument(const comm::Communicator& comm, const std::string& machine);
 
 }  // namespace aloni::tools
