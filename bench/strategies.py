@@ -11,8 +11,9 @@
 Needs aloni_command of the host preset, and a machine file that `aloni calibrate` wrote with the same launcher. No
 network here is part of a calibration. `measured` is the median over turns of the median step without the input, on the
 slowest rank; `predicted` is the time of the cost model. The automatic strategy is chosen once per network, with an
-empty cache, and its choice is not part of the times. The last lines have the mean error of all predictions, and for
-each network the automatic strategy against the fastest uniform one.
+empty cache, and its choice is not part of the times. The last lines have the mean error of all predictions, the errors
+of the phases of steps, weighted by their times, and for each network the automatic strategy against the fastest uniform
+one.
 """
 import argparse
 import json
@@ -41,23 +42,25 @@ NEAR = 1.05  # largest time of the automatic strategy, as a multiple of the fast
 
 
 def measure(options, arguments, steps):
-    """{strategy: {"measured_seconds", "predicted_seconds"} or {"error"}}, each strategy in each turn."""
-    found = {strategy: {"measured": []} for strategy in (*UNIFORM, AUTOMATIC)}
+    """{strategy: {"measured_seconds", "predicted_seconds", "phases"} or {"error"}}, each strategy in each turn.
+    "phases": those of all turns."""
+    found = {strategy: {"measured": [], "phases": []} for strategy in (*UNIFORM, AUTOMATIC)}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(options.turns):
             order = list(found) if turn % 2 == 0 else list(reversed(found))
             for strategy in order:
                 chosen = [] if strategy == AUTOMATIC else ["--strategy", strategy]
                 try:
-                    step = aloni(options.build, shlex.split(options.launcher),
-                                 ["train", *arguments, *chosen, "--data", "synthetic", "--steps", str(steps),
-                                  "--machine", str(options.machine), "--compare", "--progress", "none"],
-                                 {"XDG_CACHE_HOME": folder})["comparison"]["step"]
+                    comparison = aloni(options.build, shlex.split(options.launcher),
+                                       ["train", *arguments, *chosen, "--data", "synthetic", "--steps", str(steps),
+                                        "--machine", str(options.machine), "--compare", "--progress", "none"],
+                                       {"XDG_CACHE_HOME": folder})["comparison"]
                 except Failed as failed:
                     found[strategy]["error"] = str(failed)
                     continue
-                found[strategy]["measured"].append(step["measured_seconds"])
-                found[strategy]["predicted_seconds"] = step["predicted_seconds"]
+                found[strategy]["measured"].append(comparison["step"]["measured_seconds"])
+                found[strategy]["predicted_seconds"] = comparison["step"]["predicted_seconds"]
+                found[strategy]["phases"] += comparison["phases"]
     for times in found.values():
         measured = times.pop("measured")
         if measured:
@@ -72,6 +75,16 @@ def judge(found):
         return None
     best = min(uniform, key=uniform.get)
     return best, found[AUTOMATIC]["measured_seconds"] / uniform[best]
+
+
+def phase_errors(figures):
+    """{phase: sum of |predicted - measured| of all strategies / sum of measured}: each layer counts by its time."""
+    wrong, measured = {}, {}
+    for phase in (phase for found in figures.values() for times in found.values() for phase in times["phases"]):
+        name, seconds = phase["name"], phase["measured_seconds"]
+        wrong[name] = wrong.get(name, 0) + abs(phase["predicted_seconds"] - seconds)
+        measured[name] = measured.get(name, 0) + seconds
+    return {name: wrong[name] / measured[name] for name in measured if measured[name] > 0}
 
 
 def main():
@@ -109,6 +122,8 @@ def main():
     if errors:
         print(f"error of {len(errors)} predictions: mean {100 * statistics.mean(errors):.1f} %, "
               f"worst {100 * max(errors):.1f} %")
+        print("weighted errors of phases: "
+              + ", ".join(f"{name} {100 * error:.1f} %" for name, error in phase_errors(figures).items()))
     for name, found in figures.items():
         verdict = judge(found)
         failed |= verdict is None or verdict[1] > NEAR
