@@ -78,7 +78,7 @@ def judge(found):
 
 
 def phase_errors(figures):
-    """{phase: sum of |predicted - measured| of all strategies / sum of measured}: each layer counts by its time."""
+    """{phase: sum of |predicted - measured| of all strategies / sum of measured}: each strategy counts by its time."""
     wrong, measured = {}, {}
     for phase in (phase for found in figures.values() for times in found.values() for phase in times["phases"]):
         name, seconds = phase["name"], phase["measured_seconds"]

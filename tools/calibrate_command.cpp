@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/tools/kernel_calibration.hpp>
+#include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/quantity_text.hpp>
@@ -249,13 +250,11 @@ void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
 }
 
 model::Machine CalibrateCommand::first_part(const comm::Communicator& comm) const {
-  std::string text = comm::collectively(comm, "aloni calibrate --resume", [&]() -> std::string {
-    if (!resume_ || comm.rank() != 0 || !std::filesystem::exists(output_)) return "";
-    return model::read_machine_text(output_);
+  const bool exists = comm::collectively(comm, "aloni calibrate --resume", [&] {
+    return resume_ && comm.rank() == 0 && std::filesystem::exists(output_);
   });
-  comm.broadcast(text, 0);
-  if (!text.empty()) {
-    model::Machine machine = model::parse_machine(text, output_);
+  if (comm.all_reduce(exists ? 1 : 0, comm::Reduction::max) > 0) {
+    model::Machine machine = read_machine_argument(comm, output_);
     if (machine.processor.name != processor_name())
       throw InvalidArgument("aloni calibrate --resume", output_, machine.processor.name,
                             "a file of this processor, " + processor_name() + "; without --resume it is made anew");

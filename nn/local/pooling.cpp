@@ -272,13 +272,11 @@ struct GlobalAverageForward {
 /// On a host. An index of the loop is a block of channels of a sample. @pre contiguous channels
 template <class T, class Exec>
 struct GlobalAverageBlocks {
-  double scale;
-  Rows rows;  // of x
-  Tensor<const T, Exec> x;
-  Tensor<parameter_type_t<T>, Exec> y;
+  GlobalAverageForward<T, Exec> all;
   ColumnBlocks blocks;
 
   void operator()(const Index i) const {
+    const auto& [scale, rows, x, y] = all;
     const Index n = blocks.matrix(i), first = blocks.first(i), length = blocks.length(i), pixel = stride_of(x, 3);
     ColumnSums sums(length);
     for (Index d = 0; d < rows.depth; ++d)
@@ -375,16 +373,16 @@ void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x,
   const detail::Rows rows = detail::rows_of(x);
   detail::check_extents("aloni::nn::local::global_average_forward", "y", y, {rows.samples, 1, 1, 1, rows.channels});
   constexpr auto label = "aloni::nn::global_average_forward";
+  const detail::GlobalAverageForward<T, Exec> kernel{scale, rows, x, y};
   if constexpr (detail::runs_on_host<Exec>) {
     if (rows.elements() > 0 && rows.channels >= detail::least_columns && detail::has_contiguous_channels(x)) {
       const detail::ColumnBlocks blocks = detail::blocks_of_columns(rows.channels, rows.samples, exec.concurrency());
       Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, blocks.count()),
-                           detail::GlobalAverageBlocks<T, Exec>{scale, rows, x, y, blocks});
+                           detail::GlobalAverageBlocks<T, Exec>{kernel, blocks});
       return;
     }
   }
-  Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, rows.samples * rows.channels),
-                       detail::GlobalAverageForward<T, Exec>{scale, rows, x, y});
+  Kokkos::parallel_for(label, detail::Range<Exec>(exec, 0, rows.samples * rows.channels), kernel);
 }
 
 template <class T, class Exec>

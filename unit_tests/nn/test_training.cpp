@@ -74,8 +74,11 @@ std::vector<std::string> grids(int ranks) {
 
 TEST(Training, GivesTheSameLossesInEverySplit) {
   const auto comm = aloni::test::make_communicator();
-  const TrainOptions options{.batch = 64, .steps = aloni::test::nightly() ? 100 : 30, .seed = 3};
+  const TrainOptions options{.batch = 64, .steps = aloni::test::nightly() ? aloni::test::share_of(100) : 25, .seed = 3};
   const std::vector<double> expected = losses_alone(comm, options);
+  if (options.steps == 100) {
+    EXPECT_LT(expected.back(), expected.front());
+  }
   EXPECT_LT(*std::ranges::min_element(expected), 0.9 * expected.front());  // the parameters move
   for (const std::string& grid : grids(comm.size())) {
     const std::vector<double> losses = run(comm, grid, options).losses;
@@ -177,7 +180,7 @@ class Straggler : public TrainObserver {
 
 TEST(Training, LearnsFromTheGradientsOfAMajority) {
   const auto comm = aloni::test::make_communicator();
-  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(120), .seed = 3};
+  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(aloni::test::nightly() ? 200 : 120), .seed = 3};
   const std::string grid = "n" + std::to_string(comm.size());
   const std::vector<double> expected = run(comm, grid, options).losses;
   options.gradients = GradientReduction::majority;
@@ -195,7 +198,7 @@ TEST(Training, LearnsFromTheGradientsOfAMajority) {
       ASSERT_NEAR(losses[i], expected[i], 1e-10 * std::abs(expected[i]));
     }
   }
-  if (options.steps == 120) {
+  if (!aloni::test::sanitized) {
     // Late gradients slow learning down only a little.
     EXPECT_LT(std::accumulate(losses.end() - 20, losses.end(), 0.0) / 20, 0.5 * losses.front());
   }

@@ -10,6 +10,16 @@ QUICK = ["--quick", "--largest-bytes", "4096", "--seconds", "0.001"]
 
 
 class Calibrate(unittest.TestCase):
+    def test_refuses_to_resume_an_empty_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "machine.json")
+            path.touch()
+            result = aloni("calibrate", *QUICK, "--resume", "--output", str(path), ranks=2)
+            self.assertEqual(result.code, USAGE, result.out + result.err)
+            self.assertEqual(len(result.own_lines()), 1, result.err)
+            self.assertIn(str(path), result.err)
+            self.assertEqual(path.stat().st_size, 0)
+
     def test_writes_its_measurements(self):
         with tempfile.TemporaryDirectory() as folder:
             table, numbers = pathlib.Path(folder, "machine.json"), pathlib.Path(folder, "numbers.json")

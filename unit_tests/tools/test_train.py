@@ -159,7 +159,7 @@ class Train(unittest.TestCase):
         file = os.path.join(self.folder, "mixed.strategy")
         with open(file, "w") as text:
             text.write("conv1 h2\n*1 w2  # and pool1, relu1\nconv2 n2\n* h2\n")
-        for ranks, strategy in [(4, "h2w2"), (3, "h3"), (2, file)]:
+        for ranks, strategy in [(2, "n2"), (2, "h2"), (4, "h2w2"), (3, "h3"), (2, file)]:
             with self.subTest(strategy=strategy):
                 split = self.train(*arguments, "--strategy", strategy, ranks=ranks)[0]["losses"]
                 self.assertEqual(len(split), len(alone))
