@@ -83,13 +83,16 @@ std::vector<std::size_t> printed_sizes(const CommunicationTimes& row) {
   return {left_out.front(), left_out[left_out.size() / 2], left_out.back()};
 }
 
+/// Of values for which the rate counts, and not the latency.
+constexpr std::size_t least_long_bytes = std::size_t{1} << 20;
+
 /// @pre all have the same sizes
 std::string table_of(std::span<const CommunicationTimes> all) {
   if (all.empty()) return "";
   std::vector<std::vector<std::string>> rows{{"operation", "method", "memory"}};
   for (const std::size_t i : printed_sizes(all.back()))
     rows[0].push_back(bytes_text(static_cast<Index>(all.back().times[i].bytes)));
-  for (const char* title : {"error", "links alone"}) rows[0].emplace_back(title);
+  for (const char* title : {"error", "from 1 MiB", "links alone"}) rows[0].emplace_back(title);
   for (const CommunicationTimes& row : all) {
     std::vector<std::string>& cells = rows.emplace_back();
     cells = {row.operation, row.method, row.memory};
@@ -97,8 +100,8 @@ std::string table_of(std::span<const CommunicationTimes> all) {
       const CommunicationTimes::Time& time = row.times[i];
       cells.push_back(microseconds_text(time.seconds) + " (" + microseconds_text(time.predicted) + ")");
     }
-    cells.push_back(percent_text(row.error()));
-    cells.push_back(percent_text(row.links_error()));
+    for (const double error : {row.error(), row.error(least_long_bytes), row.links_error()})
+      cells.push_back(error < 0 ? "-" : percent_text(error));
   }
   return text_table(rows, 3);
 }
@@ -108,7 +111,8 @@ void print(const std::vector<CommunicationTimes>& all) {
   const auto is_transfer = [](const CommunicationTimes& row) { return row.transfer.has_value(); };
   const auto transfers = static_cast<std::size_t>(std::ranges::count_if(all, is_transfer));  // they come first
   std::printf(
-      "communication: us measured (us predicted) at sizes left out of the fits, and mean errors at all of these\n"
+      "communication: us measured (us predicted) at sizes left out of the fits; mean errors at all of them, and at "
+      "those from 1 MiB on\n"
       "%s%s",
       table_of(std::span(all).first(transfers)).c_str(), table_of(std::span(all).subspan(transfers)).c_str());
 }

@@ -23,20 +23,9 @@ using comm::Communicator;
 using comm::OperationKind;
 using Times = std::vector<CommunicationTimes::Time>;
 
-/// Sizes of four times the one before for the fits. From `least_left_out` on the sizes in between are left out.
+/// Sizes of four times the one before. Where values leave a cache, their rate changes by a factor of three between two
+/// sizes: from `dense` on the sizes are twice those before, and the middle of two is left out of the fits.
 Times sizes_up_to(std::size_t largest) {
-  constexpr std::size_t smallest = 256, least_left_out = std::size_t{128} << 10;
-  Times times;
-  for (std::size_t bytes = std::min(smallest, largest); bytes <= largest; bytes *= 4) {
-    times.push_back({.bytes = bytes});
-    if (2 * bytes >= least_left_out && 2 * bytes <= largest) times.push_back({.bytes = 2 * bytes, .left_out = true});
-  }
-  return times;
-}
-
-/// The same for transfers, which have one message and no parts. Where it leaves a cache, its rate changes by a factor
-/// of three between two sizes. From `dense` on the sizes are twice those before, and the middle of two is left out.
-Times transfer_sizes_up_to(std::size_t largest) {
   constexpr std::size_t smallest = 256, dense = std::size_t{64} << 10;
   Times times;
   for (std::size_t bytes = std::min(smallest, largest); bytes <= largest; bytes *= bytes < dense ? 4 : 2) {
@@ -45,6 +34,17 @@ Times transfer_sizes_up_to(std::size_t largest) {
     if (bytes >= dense && between <= largest) times.push_back({.bytes = between, .left_out = true});
   }
   return times;
+}
+
+/// Measures all sizes in each of two rounds. The shorter time counts, so a core that was busy with something else for a
+/// moment, or for as long as one size takes, spoils none. `seconds_of(bytes, seconds)` measures one size.
+template <class SecondsOf>
+void measure(Times& times, double seconds_per_case, const SecondsOf& seconds_of) {
+  constexpr int rounds = 2;
+  for (CommunicationTimes::Time& time : times) time.seconds = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < rounds; ++round)
+    for (CommunicationTimes::Time& time : times)
+      time.seconds = std::min(time.seconds, seconds_of(time.bytes, seconds_per_case / rounds));
 }
 
 /// Floats in the memory of this process, or in memory that the ranks of the node reach.
@@ -190,11 +190,11 @@ std::vector<model::CollectiveTime> fitted_times(const CommunicationTimes& row) {
   return times;
 }
 
-double mean_error(const Times& times, double CommunicationTimes::Time::*predicted) {
+double mean_error(const Times& times, double CommunicationTimes::Time::*predicted, std::size_t least_bytes) {
   double sum = 0;
   int count = 0;
   for (const CommunicationTimes::Time& time : times) {
-    if (!time.left_out) continue;
+    if (!time.left_out || time.bytes < least_bytes) continue;
     sum += std::abs(time.*predicted / time.seconds - 1);
     ++count;
   }
@@ -203,8 +203,10 @@ double mean_error(const Times& times, double CommunicationTimes::Time::*predicte
 
 }  // namespace
 
-double CommunicationTimes::error() const { return mean_error(times, &Time::predicted); }
-double CommunicationTimes::links_error() const { return mean_error(times, &Time::by_links); }
+double CommunicationTimes::error(std::size_t least_bytes) const {
+  return mean_error(times, &Time::predicted, least_bytes);
+}
+double CommunicationTimes::links_error() const { return mean_error(times, &Time::by_links, 0); }
 
 std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, const model::Machine& machine,
                                                   const CollectiveMeasurementOptions& options) {
@@ -214,17 +216,16 @@ std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, cons
     if (std::ranges::count(measured.members, comm.rank()) > 0) pair = comm.subgroup(measured.members);
     for (const model::PairTransfer& transfer : measured.transfers) {
       CommunicationTimes& row = all.emplace_back(row_of(transfer));
-      for (CommunicationTimes::Time time : transfer_sizes_up_to(options.largest_bytes)) {
+      row.times = sizes_up_to(options.largest_bytes);
+      measure(row.times, options.seconds_per_case, [&](std::size_t bytes, double seconds) {
         double own = 0;
         if (pair && transfer.method == model::TransferMethod::send) {
-          own = seconds_of_message(*pair, time.bytes, transfer.shared_data, options.seconds_per_case);
+          own = seconds_of_message(*pair, bytes, transfer.shared_data, seconds);
         } else if (pair) {
-          own = seconds_of_halo(*pair, time.bytes, transfer.method == model::TransferMethod::copies,
-                                options.seconds_per_case);
+          own = seconds_of_halo(*pair, bytes, transfer.method == model::TransferMethod::copies, seconds);
         }
-        time.seconds = comm.all_reduce(own, comm::Reduction::max);
-        row.times.push_back(time);
-      }
+        return comm.all_reduce(own, comm::Reduction::max);
+      });
     }
   }
   return all;
@@ -271,12 +272,13 @@ std::vector<CommunicationTimes> measure_collectives(const Communicator& comm, co
              .call = call};
       for (CommunicationTimes::Time time : sizes_up_to(options.largest_bytes)) {
         time.bytes = sizeof(float) * equal_blocks(time.bytes, comm.size());
-        if (!row.times.empty() && row.times.back().bytes >= time.bytes) continue;  // many ranks: one element each
-        model::CollectiveCall sized = call;
-        sized.bytes = time.bytes;
-        time.seconds = seconds_of_collective(comm, machine, sized, options.seconds_per_case);
-        row.times.push_back(time);
+        if (row.times.empty() || row.times.back().bytes < time.bytes) row.times.push_back(time);  // many ranks: equal
       }
+      measure(row.times, options.seconds_per_case, [&](std::size_t bytes, double seconds) {
+        model::CollectiveCall sized = call;
+        sized.bytes = bytes;
+        return seconds_of_collective(comm, machine, sized, seconds);
+      });
     }
   }
   return all;

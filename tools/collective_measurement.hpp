@@ -7,7 +7,7 @@
 //   all = measure_collectives(comm, machine, {.largest_bytes = 4 << 20});
 //   fit_collectives(all, machine, comm.size());                     // fills machine.collectives
 //
-// Every second size is left out of the fits; its errors say how good they are.
+// From 64 KiB on every second size is left out of the fits; its errors say how good they are.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/collective_costs.hpp>
 #include <aloni/model/machine.hpp>
@@ -22,7 +22,7 @@ namespace aloni::tools {
 
 struct CollectiveMeasurementOptions {
   std::size_t largest_bytes = std::size_t{32} << 20;
-  double seconds_per_case = 0.02;  ///< for each method, memory and size; each runs at least four times
+  double seconds_per_case = 0.02;  ///< for each method, memory and size; each runs at least eight times
 };
 
 /// One operation by one method, with data in one kind of memory.
@@ -39,8 +39,9 @@ struct CommunicationTimes {
   std::optional<model::PairTransfer> transfer = {};      ///< of a message or a halo exchange; its bytes are 0
   std::vector<Time> times = {};                          ///< by ascending sizes
 
-  /// Mean relative errors at sizes that were left out; negative if none were.
-  double error() const;
+  /// Mean relative errors at sizes that were left out, for error() those of at least `least_bytes`; negative if none
+  /// were.
+  double error(std::size_t least_bytes = 0) const;
   double links_error() const;
 };
 
