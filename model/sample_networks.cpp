@@ -21,6 +21,8 @@ constexpr double share_of_deep = 0.25;
 constexpr double share_of_large = 0.02;
 /// Like LeNet-5: few channels everywhere.
 constexpr double share_of_narrow = 0.2;
+/// One network of so many accumulates gradients. Its micro-batches have no update.
+constexpr std::size_t accumulating_sample = 6;
 
 /// Numbers of one stream: one stream for each network that is drawn.
 class Draws {
@@ -181,6 +183,7 @@ std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const
     Drawn drawn = draw(Draws(seed, stream), limits.pairs);
     if (drawn.flops < limits.least_flops || drawn.flops > limits.most_flops || drawn.bytes > limits.most_bytes)
       continue;
+    drawn.sample.step.accumulates = samples.size() % accumulating_sample == accumulating_sample - 1;
     samples.push_back(std::move(drawn.sample));
   }
   return samples;

@@ -43,8 +43,9 @@ void fill_input(const Queue<>& queue, const View& input) {
 std::vector<std::vector<double>> run_steps(const comm::Communicator& all, const comm::Communicator& group,
                                            const model::PlannedNetwork& sample, const nn::StepPlan& plan) {
   const Queue<> queue;
-  nn::Parameters<float> parameters(group, queue, sample.network, resolve(sample.strategy, sample.network, group.size()),
-                                   1);
+  nn::Parameters<float> parameters(
+      group, queue, sample.network, resolve(sample.strategy, sample.network, group.size()), 1,
+      sample.step.accumulates ? nn::ParameterUse::accumulation : nn::ParameterUse::training);
   nn::Network<float> network(
       group, queue, sample.network, sample.strategy, sample.samples, parameters,
       {.update = true, .input_gradient = sample.step.input_gradient, .largest_overhead = sample.step.largest_overhead});
@@ -57,7 +58,11 @@ std::vector<std::vector<double>> run_steps(const comm::Communicator& all, const 
     nn::StepTimes times;
     network.record_times(&times);
     const bool full_before = speed.is_full();
-    network.train_step(queue, nn::SgdOptions{.learning_rate = 1e-6}, step + 1);
+    if (sample.step.accumulates) {
+      network.add_gradients(queue);
+    } else {
+      network.train_step(queue, nn::SgdOptions{.learning_rate = 1e-6}, step + 1);
+    }
     network.record_times(nullptr);
     if (step < warm_up_steps) continue;
     const bool is_full = full_before && speed.is_full();

@@ -18,7 +18,8 @@ bool has_ranks_for(const comm::Communicator& comm, const model::PlannedNetwork& 
 
 /// Groups of sample.ranks consecutive ranks train the network, all at the same time. Adds the times of the tasks to the
 /// table: medians of at least five steps, of the first node with the problem, and means over the ranks that have it.
-/// Tasks that no rank has in its step get no time: those of a plan for another placement of ranks.
+/// A network that accumulates gradients runs micro-batches, and no update. Tasks that no rank has in its step get no
+/// time: those of a plan for another placement of ranks, and updates behind micro-batches.
 /// `sample`: in float. `tasks`: of the sample, without problems that the table has. Both are equal on all ranks, as is
 /// the table after it.
 /// Collective. Throws as the constructor of nn::Network. @pre has_ranks_for(comm, sample)

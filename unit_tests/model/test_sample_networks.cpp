@@ -24,6 +24,7 @@ TEST(SampleNetworks, TogetherHaveManyDifferentKernelsOfMostKinds) {
         KernelKind::normalisation, KernelKind::pointwise, KernelKind::optimiser}) {
     EXPECT_GE(keys[static_cast<std::size_t>(kind)].size(), 50u) << name(kind);
   }
+  EXPECT_GE(keys[static_cast<std::size_t>(KernelKind::copy)].size(), 10u) << "accumulated gradients";
 }
 
 /// Whether one of the calls of the kind has this value of the feature.
