@@ -9,8 +9,8 @@
 // then need many more problems). Some of the inputs are volumes. A quarter has few pixels and many channels, so that
 // weights are most of the bytes. Some are large, and some have few channels. Half of the networks are split by height,
 // width, channels or filters over two ranks, the others by samples. So interiors and borders of convolutions are
-// measured too, calls that find filters in the order of kernels, and boxes with gaps between their rows or pixels. Every
-// sixth network accumulates gradients over micro-batches: these are the copies.
+// measured too, calls that find filters in the order of kernels, and boxes with gaps between their rows or pixels.
+// Every sixth network accumulates gradients over micro-batches: its copies are measured.
 // Pure.
 #include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>

@@ -1,8 +1,8 @@
 """Renders the tables of docs/performance.md and README.md: pure functions of docs/performance.json."""
 import re
+import textwrap
 
 from figures.sections import LAYERS, PASSES, SECTIONS, SIZES, pass_text, size_text
-
 
 
 def marked(program):
@@ -12,11 +12,16 @@ def marked(program):
 
 MARKED = marked("bench/report.py")
 MISSING = "–"
+MOST_COLUMNS = 120
 
 
 def table(headings, rows):
     lines = [headings, ["---"] * len(headings), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def wrapped(text, indent=""):
+    return textwrap.fill(text, MOST_COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def number(value):
@@ -121,14 +126,14 @@ def left_out_text(bars, problems):
     for bar in bars:
         if "left_out" in bar:
             ids.setdefault(bar["left_out"], []).append(bar["id"])
-    lines = []
+    items = []
     for missing, names in ids.items():
         text = ", ".join(f"`{name}`" for name in names)
         if len(names) > 3:
             text = f"{len(names)} bars from `{names[0]}` on"
-        lines.append(f"- Left out, no figure of {missing}: {text}\n")
-    lines += ["- Failed: `{}`\n".format(problem.replace("`", "'").replace("\n", " ")) for problem in problems]
-    return "\n" + "".join(lines) if lines else ""
+        items.append(f"- Left out, no figure of {missing}: {text}")
+    items += ["- Failed: `{}`".format(problem.replace("`", "'").replace("\n", " ")) for problem in problems]
+    return "".join(f"\n{wrapped(item, '  ')}" for item in items) + ("\n" if items else "")
 
 
 def section_text(data, name):
@@ -148,9 +153,10 @@ def section_text(data, name):
     if measured:
         text += bar_table(measured)
     turns = "1 turn" if about["turns"] == 1 else f"{about['turns']} turns"
-    text += f"{left_out_text(bars, about['problems'])}\n{about['date']}, commit {about['commit']}, {turns}. "
-    text += SECTIONS[name].measure.__doc__
-    return text + (" **A smoke run: these figures mean nothing.**\n" if about["quick"] else "\n")
+    origin = f"{about['date']}, commit {about['commit']}, {turns}. {SECTIONS[name].measure.__doc__}"
+    if about["quick"]:
+        origin += " **A smoke run: these figures mean nothing.**"
+    return f"{text}{left_out_text(bars, about['problems'])}\n{wrapped(origin)}\n"
 
 
 def machine_text(data):

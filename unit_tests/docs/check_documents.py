@@ -7,6 +7,7 @@
   copy has been compiled.
 - Folders in the README's codemap exist, and the codemap has every folder of the tree.
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
+- Lines have at most 120 columns, but for rows of tables and lines of one word.
 - All rows of a table have as many cells as its headings. A cell has at most 80 characters; a link counts by its text.
 - The figures between `<!-- figures: PROGRAM NAME -->` and `<!-- end of figures -->` are those of PROGRAM:
   bench/report.py from docs/performance.json, scripts/guarantees.py from docs/guarantees.json, scripts/scaling.py from
@@ -43,6 +44,7 @@ FIGURES = (  # the program's marks and tables, its data, the command that writes
     (ptxas_table, "docs/ptxas.json", "scripts/ptxas_table.py --tables"),
 )
 LONGEST_CELL = 80
+MOST_COLUMNS = 120
 BUILT = ("build/",)  # exists only after a build
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
 
@@ -147,6 +149,8 @@ def check_document(document):
     block, language, start, promised, columns = None, "", 0, None, None
     for number, line in enumerate(document.read_text().splitlines(), 1):
         fence = FENCE.match(line)
+        if len(line) > MOST_COLUMNS and not line.lstrip().startswith("|") and len(line.split()) > 1:
+            find(document, number, f"a line of {len(line)} columns, more than {MOST_COLUMNS}")
         if block is None and line.lstrip().startswith("|"):
             columns = check_row(document, number, line, columns)
         else:
