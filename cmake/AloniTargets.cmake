@@ -254,6 +254,12 @@ endfunction()
 
 # The one place that knows how tests are started and what their environment is.
 set(aloni_MPIRUN "${aloni_SOURCE_DIR}/scripts/mpirun")
+# As scripts/mpirun, for programs without a launcher
+file(GLOB fast_networks LIST_DIRECTORIES true /sys/class/infiniband/* /sys/class/cxi/*)
+set(without_fast_network)
+if(NOT fast_networks)
+  set(without_fast_network OMPI_MCA_pml=ob1)
+endif()
 set(aloni_TEST_ENVIRONMENT
     OMP_NUM_THREADS=1
     OMP_PROC_BIND=false
@@ -261,6 +267,7 @@ set(aloni_TEST_ENVIRONMENT
     OMPI_MCA_mpi_yield_when_idle=1
     # Open MPI looks for no PCI devices: in a virtual machine that takes half of the time of the system in a launch.
     HWLOC_COMPONENTS=-pci,-linuxio
+    ${without_fast_network}
     OPENBLAS_NUM_THREADS=1
     # The slow unwinder sees through Open MPI, so that its leaks are known for its own.
     "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:fast_unwind_on_malloc=0"

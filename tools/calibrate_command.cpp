@@ -92,7 +92,7 @@ std::string table_of(std::span<const CommunicationTimes> all) {
   std::vector<std::vector<std::string>> rows{{"operation", "method", "memory"}};
   for (const std::size_t i : printed_sizes(all.back()))
     rows[0].push_back(bytes_text(static_cast<Index>(all.back().times[i].bytes)));
-  for (const char* title : {"error", "from 1 MiB", "links alone"}) rows[0].emplace_back(title);
+  for (const char* title : {"error", "long", "links"}) rows[0].emplace_back(title);
   for (const CommunicationTimes& row : all) {
     std::vector<std::string>& cells = rows.emplace_back();
     cells = {row.operation, row.method, row.memory};
@@ -111,8 +111,8 @@ void print(const std::vector<CommunicationTimes>& all) {
   const auto is_transfer = [](const CommunicationTimes& row) { return row.transfer.has_value(); };
   const auto transfers = static_cast<std::size_t>(std::ranges::count_if(all, is_transfer));  // they come first
   std::printf(
-      "communication: us measured (us predicted) at sizes left out of the fits; mean errors at all of them, and at "
-      "those from 1 MiB on\n"
+      "communication: us measured (us predicted) at sizes left out of the fits; mean errors at all of them,\n"
+      "long: from 1 MiB on, links: without the fits\n"
       "%s%s",
       table_of(std::span(all).first(transfers)).c_str(), table_of(std::span(all).subspan(transfers)).c_str());
 }

@@ -80,17 +80,15 @@ class Calibrate(unittest.TestCase):
                            str(numbers), ranks=2)
             self.assertEqual(result.code, 0, result.err)
             table = [line for line in result.out.splitlines() if line.startswith(("all_gather ", "operation "))]
-            self.assertIn("96.0 KiB", table[0])  # of messages and halo exchanges
-            self.assertIn("768.0 KiB", table[0])
-            self.assertIn("128.0 KiB", table[1])
-            self.assertIn("512.0 KiB", table[1])
+            for headings in table[:2]:  # of messages and halo exchanges, of collectives
+                self.assertIn("96.0 KiB", headings)
+                self.assertIn("768.0 KiB", headings)
             self.assertEqual(len(table), 6)  # two methods, two memories
             self.assertLessEqual(max(map(len, table)), 100)
             for row in json.loads(numbers.read_text())["communication"]:
                 left_out = [time for time in row["times"] if time["left_out"]]
                 transfer = row["operation"] in ("message", "halo")
-                self.assertEqual([time["bytes"] for time in left_out],
-                                 [98304, 196608, 393216, 786432] if transfer else [131072, 524288])
+                self.assertEqual([time["bytes"] for time in left_out], [98304, 196608, 393216, 786432])
                 errors = [abs(time["predicted_seconds"] / time["measured_seconds"] - 1) for time in left_out]
                 self.assertAlmostEqual(row["error"], sum(errors) / len(errors))
                 for time in row["times"]:  # a busy machine may measure a longer operation as faster
