@@ -1,6 +1,7 @@
 // Times the cost model on 4,096 ranks of a100_cluster. It runs on rank 0 alone, on one core.
 //
 //   search/MODEL/r4096       choose_strategy() with all candidates, without simulated steps; resnet152, densenet121
+//   search/MODEL/r4096/SIZE  the same with a mini-batch of 4,096, under this limit of memory for each rank
 //   choose/resnet50/r4096    the same with the simulated steps of the best
 //   simulate/resnet50/r4096  simulate() of one step under n1024h2w2
 //   search/lenet5/r16        a smoke run
@@ -26,8 +27,11 @@ struct Problem {
   Index samples;
 };
 
-Case search(nn::NetworkDescription net, int ranks, int simulated) {
-  auto problem = std::make_shared<const Problem>(Problem{.net = std::move(net), .ranks = ranks, .samples = 8 * ranks});
+Case search(nn::NetworkDescription net, int ranks, int simulated, double memory_bytes = 0) {
+  auto all = std::make_shared<Problem>(
+      Problem{.net = std::move(net), .ranks = ranks, .samples = (memory_bytes > 0 ? 1 : 8) * ranks});
+  if (memory_bytes > 0) all->machine.memory_bytes = memory_bytes;
+  const std::shared_ptr<const Problem> problem = all;
   return {.run =
               [problem, simulated] {
                 const model::StrategyChoice choice =
@@ -60,6 +64,9 @@ void register_benchmarks(const comm::Communicator& world) {
   add_timed(world, "search/lenet5/r16", [] { return search(nn::make_model("lenet5"), 16, 0); });
   add_timed(world, "search/resnet152/r4096", [] { return search(nn::make_model("resnet152"), 4096, 0); });
   add_timed(world, "search/densenet121/r4096", [] { return search(nn::make_model("densenet121"), 4096, 0); });
+  add_timed(world, "search/resnet152/r4096/500M", [] { return search(nn::make_model("resnet152"), 4096, 0, 500e6); });
+  add_timed(world, "search/densenet121/r4096/180M",
+            [] { return search(nn::make_model("densenet121"), 4096, 0, 180e6); });
   add_timed(world, "choose/resnet50/r4096", [] { return search(nn::make_model("resnet50"), 4096, 3); });
   add_timed(world, "simulate/resnet50/r4096", [] { return simulation(); });
 }

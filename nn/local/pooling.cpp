@@ -82,7 +82,7 @@ PoolTaps taps_of(const PoolWindows& windows, const View& x, Index od, Index oh) 
 /// Max pooling of one row of outputs by the vector kernels of a host. @pre contiguous channels
 template <class T, class Exec>
 struct MaxForwardRow {
-  Gather<MaxForward<PoolWindows, T, Exec>> all;
+  Gather<MaxForward<PoolWindows, T, Exec, true>> all;
   const PoolKernels<T>* kernels;
   Interval inner;  ///< the windows of a row that lie inside it
 
@@ -312,17 +312,18 @@ void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exe
   const bool contiguous = detail::has_contiguous_channels(x) && detail::has_contiguous_channels(y) &&
                           (!wants_argmax || detail::has_contiguous_channels(argmax));
   constexpr auto label = "aloni::nn::max_pool_forward";
-  const detail::MaxForward<detail::PoolWindows, T, Exec> kernel{{p}, x, y, argmax, wants_argmax, relu};
   if constexpr (detail::has_pool_kernels<T, Exec>) {
     const detail::Rows rows = detail::rows_of(y);
     if (contiguous && rows.elements() > 0) {
       Kokkos::parallel_for(
           label, detail::Range<Exec>(exec, 0, rows.rows()),
-          detail::MaxForwardRow<T, Exec>{{rows, kernel}, &detail::pool_kernels<T>(), detail::inner_windows(p)});
+          detail::MaxForwardRow<T, Exec>{
+              {rows, {{p}, x, y, argmax, wants_argmax, relu}}, &detail::pool_kernels<T>(), detail::inner_windows(p)});
       return;
     }
   }
-  detail::gather(exec, label, y, kernel);
+  detail::gather(exec, label, y,
+                 detail::MaxForward<detail::PoolWindows, T, Exec>{{p}, x, y, argmax, wants_argmax, relu});
 }
 
 template <class T, class Exec>
@@ -355,16 +356,20 @@ template <class T, class Exec>
 void average_pool_forward(const Exec& exec, const PoolingProblem& p, AverageDivisor divisor, InTensor<T, Exec> x,
                           Tensor<T, Exec> y) {
   detail::check_boxes("aloni::nn::local::average_pool_forward", p, "x", x, "y", y);
-  detail::gather(exec, "aloni::nn::average_pool_forward", y,
-                 detail::MeanForward<detail::PoolWindows, T, Exec>{{p, divisor}, x, y});
+  const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+    return detail::MeanForward<detail::PoolWindows, T, Exec, dense>{{p, divisor}, x, y};
+  };
+  detail::gather_channels(exec, "aloni::nn::average_pool_forward", kernel, y, x);
 }
 
 template <class T, class Exec>
 void average_pool_backward(const Exec& exec, const PoolingProblem& p, AverageDivisor divisor, InTensor<T, Exec> dy,
                            Tensor<T, Exec> dx) {
   detail::check_boxes("aloni::nn::local::average_pool_backward", p, "dx", dx, "dy", dy);
-  detail::gather(exec, "aloni::nn::average_pool_backward", dx,
-                 detail::MeanBackward<detail::PoolWindows, T, Exec>{{p, divisor}, dy, dx});
+  const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+    return detail::MeanBackward<detail::PoolWindows, T, Exec, dense>{{p, divisor}, dy, dx};
+  };
+  detail::gather_channels(exec, "aloni::nn::average_pool_backward", kernel, dx, dy);
 }
 
 template <class T, class Exec>

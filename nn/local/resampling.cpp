@@ -64,8 +64,10 @@ void adaptive_max_pool_forward(const Exec& exec, const ResamplingProblem& p, InT
   detail::check_adaptive(operation, p);
   const bool wants_argmax = argmax.data() != nullptr && argmax.size() > 0;
   if (wants_argmax) detail::check_same_extents(operation, "argmax", argmax, y);
-  detail::gather(exec, "aloni::nn::adaptive_max_pool_forward", y,
-                 detail::MaxForward<detail::MappedWindows<true>, T, Exec>{{p}, x, y, argmax, wants_argmax});
+  const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+    return detail::MaxForward<detail::MappedWindows<true>, T, Exec, dense>{{p}, x, y, argmax, wants_argmax};
+  };
+  detail::gather_channels(exec, "aloni::nn::adaptive_max_pool_forward", kernel, y, x, argmax);
 }
 
 template <class T, class Exec>
@@ -75,16 +77,20 @@ void adaptive_max_pool_backward(const Exec& exec, const ResamplingProblem& p, In
   detail::check_boxes(operation, p, "dx", dx, "dy", dy);
   detail::check_adaptive(operation, p);
   detail::check_same_extents(operation, "argmax", argmax, dy);
-  detail::gather(exec, "aloni::nn::adaptive_max_pool_backward", dx,
-                 detail::MaxBackward<detail::MappedWindows<true>, T, Exec>{{p}, dy, argmax, dx});
+  const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+    return detail::MaxBackward<detail::MappedWindows<true>, T, Exec, dense>{{p}, dy, argmax, dx};
+  };
+  detail::gather_channels(exec, "aloni::nn::adaptive_max_pool_backward", kernel, dx, dy, argmax);
 }
 
 template <class T, class Exec>
 void resample_forward(const Exec& exec, const ResamplingProblem& p, InTensor<T, Exec> x, Tensor<T, Exec> y) {
   detail::check_boxes("aloni::nn::local::resample_forward", p, "x", x, "y", y);
   detail::with_windows(p, [&](const auto& windows) {
-    detail::gather(exec, "aloni::nn::resample_forward", y,
-                   detail::MeanForward<std::decay_t<decltype(windows)>, T, Exec>{windows, x, y});
+    const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+      return detail::MeanForward<std::decay_t<decltype(windows)>, T, Exec, dense>{windows, x, y};
+    };
+    detail::gather_channels(exec, "aloni::nn::resample_forward", kernel, y, x);
   });
 }
 
@@ -92,8 +98,10 @@ template <class T, class Exec>
 void resample_backward(const Exec& exec, const ResamplingProblem& p, InTensor<T, Exec> dy, Tensor<T, Exec> dx) {
   detail::check_boxes("aloni::nn::local::resample_backward", p, "dx", dx, "dy", dy);
   detail::with_windows(p, [&](const auto& windows) {
-    detail::gather(exec, "aloni::nn::resample_backward", dx,
-                   detail::MeanBackward<std::decay_t<decltype(windows)>, T, Exec>{windows, dy, dx});
+    const auto kernel = [&]<bool dense>(std::bool_constant<dense>) {
+      return detail::MeanBackward<std::decay_t<decltype(windows)>, T, Exec, dense>{windows, dy, dx};
+    };
+    detail::gather_channels(exec, "aloni::nn::resample_backward", kernel, dx, dy);
   });
 }
 

@@ -14,6 +14,9 @@
 //     double part(Share share, double dy) const;
 //   };
 //   gather(exec, "aloni::nn::max_pool_forward", y, MaxForward<Windows, T, Exec>{windows, x, y, argmax, wants_argmax});
+//   gather_channels(exec, label, [&]<bool dense>(std::bool_constant<dense>) {
+//     return MeanForward<Windows, T, Exec, dense>{windows, x, y};  // faster where channels are contiguous
+//   }, y, x);
 //
 // Each element of the result gathers from its sources: y from inputs, dx from outputs. There are no atomics, and the
 // order of sums is fixed: depth, height, width. On a host an index of the loop is a row of results. Blocks of channels
@@ -43,6 +46,20 @@ struct Window {
 template <class Exec>
 inline constexpr Index channel_block = runs_on_host<Exec> ? 16 : 1;
 
+/// Channels of a pixel, from one of them on. `dense`: they are contiguous, so loops over them fill vectors.
+template <class T, bool dense>
+struct Channels {
+  T* first;
+  Index stride;
+  KOKKOS_FUNCTION T& operator[](Index k) const { return first[dense ? k : k * stride]; }
+};
+
+template <bool dense, class View>
+KOKKOS_INLINE_FUNCTION Channels<typename View::value_type, dense> channels_of(const View& v, Index n, Index d, Index h,
+                                                                              Index w, Index c) {
+  return {&v(n, d, h, w, c), static_cast<Index>(v.stride(4))};
+}
+
 /// Whether `candidate` replaces the maximum so far: larger, or the first NaN.
 template <class T>
 KOKKOS_INLINE_FUNCTION bool replaces(T candidate, T maximum) {
@@ -51,7 +68,7 @@ KOKKOS_INLINE_FUNCTION bool replaces(T candidate, T maximum) {
 
 /// Of equal maxima the first wins. A window without inputs gives -infinity and position -1. With `relu` negative maxima
 /// become 0, and maxima that are not positive have the position -1.
-template <class Windows, class T, class Exec>
+template <class Windows, class T, class Exec, bool dense = false>
 struct MaxForward {
   using Compute = parameter_type_t<T>;
   using Link = Index;  ///< position of an input in the window, row-major
@@ -82,8 +99,9 @@ struct MaxForward {
   }
   template <class Count>
   KOKKOS_FUNCTION void add(Sums& sums, Count count, Link position, Index n, Index d, Index h, Index w, Index c) const {
+    const auto from = channels_of<dense>(x, n, d, h, w, c);
     for (Index k = 0; k < count; ++k) {
-      const auto v = static_cast<Compute>(x(n, d, h, w, c + k));
+      const auto v = static_cast<Compute>(from[k]);
       const bool better = sums.where[k] < 0 || replaces(v, sums.maximum[k]);
       sums.maximum[k] = better ? v : sums.maximum[k];
       sums.where[k] = better ? static_cast<std::int32_t>(position) : sums.where[k];
@@ -93,14 +111,16 @@ struct MaxForward {
   KOKKOS_FUNCTION void write(const Sums& sums, Count count, const Window&, Index n, Index d, Index h, Index w,
                              Index c) const {
     const auto is_clipped = [&](Index k) { return relu && sums.where[k] >= 0 && !(sums.maximum[k] > 0); };
+    const auto to = channels_of<dense>(y, n, d, h, w, c);
     for (Index k = 0; k < count; ++k)
-      y(n, d, h, w, c + k) = static_cast<T>(is_clipped(k) ? unless_negative(sums.maximum[k]) : sums.maximum[k]);
+      to[k] = static_cast<T>(is_clipped(k) ? unless_negative(sums.maximum[k]) : sums.maximum[k]);
     if (!wants_argmax) return;
-    for (Index k = 0; k < count; ++k) argmax(n, d, h, w, c + k) = is_clipped(k) ? -1 : sums.where[k];
+    const auto positions = channels_of<dense>(argmax, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) positions[k] = is_clipped(k) ? -1 : sums.where[k];
   }
 };
 
-template <class Windows, class T, class Exec>
+template <class Windows, class T, class Exec, bool dense = false>
 struct MaxBackward {
   using Compute = parameter_type_t<T>;
   using Link = Index;  ///< position of this input in the window of an output
@@ -124,20 +144,23 @@ struct MaxBackward {
   }
   template <class Count>
   KOKKOS_FUNCTION void add(Sums& sums, Count count, Link position, Index n, Index d, Index h, Index w, Index c) const {
+    const auto from = channels_of<dense>(dy, n, d, h, w, c);
+    const auto positions = channels_of<dense>(argmax, n, d, h, w, c);
     for (Index k = 0; k < count; ++k) {
-      const auto g = static_cast<Compute>(dy(n, d, h, w, c + k));
-      sums.value[k] += argmax(n, d, h, w, c + k) == position ? g : Compute(0);
+      const auto g = static_cast<Compute>(from[k]);
+      sums.value[k] += positions[k] == position ? g : Compute(0);
     }
   }
   template <class Count>
   KOKKOS_FUNCTION void write(const Sums& sums, Count count, const Window&, Index n, Index d, Index h, Index w,
                              Index c) const {
-    for (Index k = 0; k < count; ++k) dx(n, d, h, w, c + k) = static_cast<T>(sums.value[k]);
+    const auto to = channels_of<dense>(dx, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) to[k] = static_cast<T>(sums.value[k]);
   }
 };
 
 /// Sums are double. The sum is divided, not multiplied by a reciprocal: so the mean of equal numbers is this number.
-template <class Windows, class T, class Exec>
+template <class Windows, class T, class Exec, bool dense = false>
 struct MeanForward {
   using Link = double;  ///< weight of an input
   static constexpr Index block = channel_block<Exec>;
@@ -157,7 +180,8 @@ struct MeanForward {
   }
   template <class Count>
   KOKKOS_FUNCTION void add(Sums& sums, Count count, Link weight, Index n, Index d, Index h, Index w, Index c) const {
-    for (Index k = 0; k < count; ++k) sums.value[k] += weight * static_cast<double>(x(n, d, h, w, c + k));
+    const auto from = channels_of<dense>(x, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) sums.value[k] += weight * static_cast<double>(from[k]);
   }
   template <class Count>
   KOKKOS_FUNCTION void write(const Sums& sums, Count count, const Window& window, Index n, Index d, Index h, Index w,
@@ -165,11 +189,12 @@ struct MeanForward {
     // The sum over a window without inputs is 0: any divisor gives the mean 0.
     const Index inputs = windows.divisor(window);
     const double divisor = inputs > 0 ? static_cast<double>(inputs) : 1.0;
-    for (Index k = 0; k < count; ++k) y(n, d, h, w, c + k) = static_cast<T>(sums.value[k] / divisor);
+    const auto to = channels_of<dense>(y, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) to[k] = static_cast<T>(sums.value[k] / divisor);
   }
 };
 
-template <class Windows, class T, class Exec>
+template <class Windows, class T, class Exec, bool dense = false>
 struct MeanBackward {
   using Link = typename Windows::Share;
   static constexpr Index block = channel_block<Exec>;
@@ -189,12 +214,14 @@ struct MeanBackward {
   }
   template <class Count>
   KOKKOS_FUNCTION void add(Sums& sums, Count count, Link share, Index n, Index d, Index h, Index w, Index c) const {
-    for (Index k = 0; k < count; ++k) sums.value[k] += windows.part(share, static_cast<double>(dy(n, d, h, w, c + k)));
+    const auto from = channels_of<dense>(dy, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) sums.value[k] += windows.part(share, static_cast<double>(from[k]));
   }
   template <class Count>
   KOKKOS_FUNCTION void write(const Sums& sums, Count count, const Window&, Index n, Index d, Index h, Index w,
                              Index c) const {
-    for (Index k = 0; k < count; ++k) dx(n, d, h, w, c + k) = static_cast<T>(sums.value[k]);
+    const auto to = channels_of<dense>(dx, n, d, h, w, c);
+    for (Index k = 0; k < count; ++k) to[k] = static_cast<T>(sums.value[k]);
   }
 };
 
@@ -254,6 +281,19 @@ void gather(const Exec& exec, const char* label, const View& result, const Kerne
   if (rows.elements() == 0) return;
   Kokkos::parallel_for(label, Range<Exec>(exec, 0, Kernel::block == 1 ? rows.elements() : rows.rows()),
                        Gather<Kernel>{rows, kernel});
+}
+
+/// gather() with the kernel that make(std::bool_constant<dense>()) returns: dense if all views are so, on a host.
+template <class Exec, class Make, class Result, class... Views>
+void gather_channels(const Exec& exec, const char* label, const Make& make, const Result& result,
+                     const Views&... others) {
+  if constexpr (runs_on_host<Exec>) {
+    if (has_contiguous_channels(result) && (has_contiguous_channels(others) && ...)) {
+      gather(exec, label, result, make(std::true_type()));
+      return;
+    }
+  }
+  gather(exec, label, result, make(std::false_type()));
 }
 
 }  // namespace aloni::nn::local::detail
