@@ -78,6 +78,7 @@ struct TimedFinalist {
   Finalist finalist;
   double seconds = 0;        ///< measured; 0: not
   std::string refusal = {};  ///< why it could not run
+  bool is_late = false;      ///< its steps would have ended after the time for all
 };
 
 /// The fastest one by the model, the fastest one with one grid for all layers, and then the others in their order:
@@ -95,19 +96,24 @@ std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int mo
   return finalists;
 }
 
+/// `begin`: of the whole choice. Steps of one strategy tell how much slower than predicted the next one is.
 template <class T>
 void time_finalists(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
-                    std::vector<TimedFinalist>& finalists) {
-  const auto begin = std::chrono::steady_clock::now();
+                    std::chrono::steady_clock::time_point begin, std::vector<TimedFinalist>& finalists) {
+  double measured_per_predicted = 1;
   for (TimedFinalist& f : finalists) {
+    const nn::TrainOptions timing = timing_options(request.options, f.finalist);
     const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
+    const double needed = measured_per_predicted * f.finalist.seconds * static_cast<double>(timing.steps);
     // The clocks of ranks differ, so one of them decides.
-    if (comm.all_reduce(comm.rank() == 0 ? past.count() : 0.0, comm::Reduction::max) > request.most_seconds) break;
+    const bool is_late = comm.rank() == 0 && past.count() + needed > request.most_seconds;
+    f.is_late = comm.all_reduce(is_late ? 1 : 0, comm::Reduction::max) > 0;
+    if (f.is_late) continue;
     try {
-      const nn::TrainReport report =
-          nn::train_on_synthetic_data<T>(placed_ranks(comm, f.finalist.rank_of), request.network, f.finalist.strategy,
-                                         timing_options(request.options, f.finalist));
+      const nn::TrainReport report = nn::train_on_synthetic_data<T>(placed_ranks(comm, f.finalist.rank_of),
+                                                                    request.network, f.finalist.strategy, timing);
       f.seconds = comm.all_reduce(report.step_seconds, comm::Reduction::max);
+      measured_per_predicted = f.seconds / f.finalist.seconds;
     } catch (const InvalidArgument& error) {  // on all ranks: the plans exceed the limit of memory
       f.refusal = error.what();
     }
@@ -139,8 +145,9 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// `machine`: of the prices. `has_file`: it is that of a machine file, and not one that ships.
 std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, std::size_t best,
-                                 const std::string& machine) {
+                                 const std::string& machine, bool has_file) {
   std::vector<std::vector<std::string>> rows{{"", "strategy", "predicted", "measured", "memory"}};
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const TimedFinalist& f = finalists[i];
@@ -150,8 +157,11 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
                     bytes_text(static_cast<Index>(std::llround(f.finalist.bytes)))});
   }
   std::vector<std::string> lines{
-      fmt::format("strategy    the best by the cost model on machine {}; * is chosen. A step takes", machine)};
+      fmt::format("strategy    the best by the {}; * is chosen. A step takes",
+                  has_file ? "cost model on machine " + machine : "roofline of " + machine + ", without calibration")};
   for (std::string& line : lines_of(text_table(rows, 2))) lines.push_back(std::move(line));
+  if (std::ranges::any_of(finalists, &TimedFinalist::is_late))
+    lines.emplace_back("     -: not timed, because its steps would take too long; the cost model decides about it");
   if (const Strategy& chosen = finalists[best].finalist.strategy; chosen.source == "by layer") {
     std::map<std::string, int> layers;
     for (const nn::StrategyRule& rule : chosen.rules) ++layers[to_string(rule.split)];
@@ -197,21 +207,25 @@ AutomaticStrategy choose_for_one_rank(const AutomaticStrategyRequest& request, c
 
 }  // namespace
 
-std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
-                            const model::Machine& machine, nn::ElementType activations) {
+ChoiceKey facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
+                          const model::Machine& machine, nn::ElementType activations) {
   const nn::TrainOptions& o = request.options;
   std::string places;  // none: consecutive ranks fill the nodes
   for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
-  return fmt::format(
-      "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
-      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, offload {}, memory limit {} of {}, "
-      "backend {}{}\n{}",
-      version(), processor_name(), comm.size(), comm.ranks_by_node().size(), places, machine.threads_per_rank,
-      machine.planning.shared_memory,
-      request.machine ? fmt::format("{:016x}", model::fingerprint(*request.machine)) : "shipped", o.batch, o.accumulate,
-      nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.memory.recompute,
-      o.memory.offload, o.memory.limit.value_or(0), machine.memory_bytes, static_cast<int>(o.backend),
-      (o.tf32 ? std::string(" in TF32") : "") + (o.record ? " recorded" : ""), nn::to_json(request.network));
+  return {.training = fmt::format(
+              "{} ranks on {} nodes{}, machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, "
+              "offload {}, memory limit {}, backend {}{}\n{}",
+              comm.size(), comm.ranks_by_node().size(), places, request.machine ? machine.name : "none", o.batch,
+              o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),
+              o.memory.recompute, o.memory.offload, o.memory.limit.value_or(0), static_cast<int>(o.backend),
+              (o.tf32 ? std::string(" in TF32") : "") + (o.record ? " recorded" : ""), nn::to_json(request.network)),
+          .conditions = {{"version", std::string(version())},
+                         {"processor", processor_name()},
+                         {"contents of the machine file",
+                          request.machine ? fmt::format("{:016x}", model::fingerprint(*request.machine)) : "none"},
+                         {"threads per rank", std::to_string(machine.threads_per_rank)},
+                         {"shared memory", machine.planning.shared_memory ? "yes" : "no"},
+                         {"bytes of memory of a rank", fmt::format("{:.0f}", machine.memory_bytes)}}};
 }
 
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {
@@ -224,10 +238,11 @@ comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vecto
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
   constexpr nn::ElementType type = nn::element_type<T>;
+  const auto begin = std::chrono::steady_clock::now();
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
   if (comm.size() == 1) return choose_for_one_rank(request, machine, type);
 
-  const std::string key = facts_of_choice(comm, request, machine, type);
+  const ChoiceKey key = facts_of_choice(comm, request, machine, type);
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);
   AutomaticStrategy chosen;
   std::string kept, source;
@@ -255,7 +270,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
       model::choose_strategy(request.network, machine, comm.size(), choose_options(request, type));
   std::vector<TimedFinalist> finalists;
   for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});
-  time_finalists<T>(comm, request, finalists);
+  time_finalists<T>(comm, request, begin, finalists);
 
   std::size_t best = 0;
   for (std::size_t i = 1; i < finalists.size(); ++i)
@@ -268,7 +283,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   chosen.memory = memory_for(finalists[best].finalist, request.options);
   chosen.rank_of = finalists[best].finalist.rank_of;
   if (comm.rank() == 0) {
-    chosen.explanation = explain(finalists, best, machine.name);
+    chosen.explanation = explain(finalists, best, machine.name, request.machine.has_value());
     if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
     try {
       cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.memory, chosen.rank_of});

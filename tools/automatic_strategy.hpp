@@ -18,6 +18,7 @@
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/strategy_cache.hpp>
 
 #include <optional>
 #include <string>
@@ -32,8 +33,9 @@ struct AutomaticStrategyRequest {
   /// Folder of the cache. Empty: $XDG_CACHE_HOME/aloni/strategies or ~/.cache/aloni/strategies. A folder that cannot be
   /// written is no error: the choice is made again next time, and the explanation says so.
   std::string cache_folder = {};
-  int timed = 3;               ///< strategies
-  double most_seconds = 15.0;  ///< no timing of a strategy starts after this time
+  int timed = 3;  ///< strategies
+  /// Of the whole choice. A strategy whose steps would end later is not timed. If none is, the cost model decides.
+  double most_seconds = 15.0;
 };
 
 struct AutomaticStrategy {
@@ -46,10 +48,9 @@ struct AutomaticStrategy {
   bool from_cache = false;
 };
 
-/// All facts on which a choice for a training depends, as a text: the key of a StrategyCache. `job`: job_machine() of
-/// the request. Not collective.
-std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
-                            const model::Machine& job, nn::ElementType activations);
+/// All facts on which a choice for a training depends. `job`: job_machine() of the request. Not collective.
+ChoiceKey facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
+                          const model::Machine& job, nn::ElementType activations);
 
 /// `comm` with its ranks in this order, and with its tuning; `comm` itself if the order is empty. Rank i of the result
 /// has the samples and blocks of rank i. Collective. Throws InvalidArgument on all ranks as halo::place_ranks().

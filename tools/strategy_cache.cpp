@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -20,21 +22,71 @@ namespace {
 using CacheJson = nlohmann::ordered_json;
 
 constexpr const char* cache_operation = "aloni train --strategy";
-constexpr int cache_version = 4;
+constexpr int cache_version = 5;
+
+CacheJson to_json(const std::vector<ChoiceKey::Condition>& conditions) {
+  CacheJson json = CacheJson::object();
+  for (const auto& [name, value] : conditions) json[name] = value;
+  return json;
+}
+
+std::string checksum_text(const std::string& text) {
+  char digits[16];
+  std::snprintf(digits, sizeof digits, "%08x", comm::detail::crc32c(text.data(), text.size()));
+  return digits;
+}
+
+CacheJson file_at(const std::string& path) {
+  return CacheJson::parse(read_text_file(cache_operation, path, "a kept choice"));
+}
+
+/// The files of this training under any conditions, the latest first.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder, const std::string& training) {
+  const std::string first_part = checksum_text(training) + "-";
+  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().filename().string().starts_with(first_part))
+      found.emplace_back(entry.last_write_time(error), entry.path());
+  std::ranges::sort(found, std::greater<>());
+  std::vector<std::filesystem::path> paths;
+  for (auto& [time, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+/// Why a choice for this training under other conditions does not count; empty: there is none.
+std::string difference(const std::filesystem::path& folder, const ChoiceKey& key) {
+  for (const std::filesystem::path& path : files_of(folder, key.training)) {
+    try {
+      const CacheJson file = file_at(path.string());
+      if (file.at("aloni_strategy") != cache_version || file.at("training") != key.training) continue;
+      for (const auto& [name, value] : key.conditions) {
+        const auto there = file.at("conditions").value(name, std::string("none"));
+        if (there != value) return path.string() + " is of " + name + " " + there + ", not " + value;
+      }
+    } catch (const nlohmann::json::exception&) {  // a damaged file says nothing
+    } catch (const Error&) {
+    }
+  }
+  return "";
+}
 
 /// parse(file) of the file with this key; it gives nothing for a file that is damaged. `reason`: as in find().
 template <class F>
-auto read_kept(const StrategyCache& cache, const std::string& key, std::string* reason, const F& parse)
+auto read_kept(const StrategyCache& cache, const ChoiceKey& key, std::string* reason, const F& parse)
     -> decltype(parse(CacheJson())) {
   const std::string path = cache.path_of(key);
   std::error_code no_file;
-  if (!std::filesystem::exists(path, no_file)) return std::nullopt;
+  if (!std::filesystem::exists(path, no_file)) {
+    if (reason) *reason = difference(std::filesystem::path(path).parent_path(), key);
+    return std::nullopt;
+  }
   std::string fault;
   try {
-    const CacheJson file = CacheJson::parse(read_text_file(cache_operation, path, "a kept choice"));
+    const CacheJson file = file_at(path);
     if (file.at("aloni_strategy") != cache_version) {
-      fault = "is of another version";
-    } else if (file.at("key") != key) {
+      fault = "is of another version of this file";
+    } else if (file.at("training") != key.training || file.at("conditions") != to_json(key.conditions)) {
       fault = "is of another training";
     } else if (auto kept = parse(file)) {
       return kept;
@@ -51,13 +103,14 @@ auto read_kept(const StrategyCache& cache, const std::string& key, std::string* 
 }
 
 /// `members`: besides the key.
-void write_kept(const std::string& path, const std::string& key, const CacheJson& members) {
+void write_kept(const std::string& path, const ChoiceKey& key, const CacheJson& members) {
   const std::string folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
     throw FileError(cache_operation, folder, "cannot be made: " + error.message(), "a folder for chosen strategies");
-  CacheJson file = {{"aloni_strategy", cache_version}, {"key", key}};
+  CacheJson file = {
+      {"aloni_strategy", cache_version}, {"training", key.training}, {"conditions", to_json(key.conditions)}};
   file.update(members);
   write_result_file(path, file.dump(2) + "\n");
 }
@@ -66,13 +119,11 @@ void write_kept(const std::string& path, const std::string& key, const CacheJson
 
 std::string StrategyCache::default_folder() { return cache_folder("strategies"); }
 
-std::string StrategyCache::path_of(const std::string& key) const {
-  char name[16];
-  std::snprintf(name, sizeof name, "%08x.json", comm::detail::crc32c(key.data(), key.size()));
-  return folder_ + "/" + name;
+std::string StrategyCache::path_of(const ChoiceKey& key) const {
+  return folder_ + "/" + checksum_text(key.training) + "-" + checksum_text(to_json(key.conditions).dump()) + ".json";
 }
 
-std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::string* reason) const {
+std::optional<KeptStrategy> StrategyCache::find(const ChoiceKey& key, std::string* reason) const {
   if (folder_.empty()) return std::nullopt;
   return read_kept(*this, key, reason, [](const CacheJson& file) -> std::optional<KeptStrategy> {
     const auto source = file.at("source").get<std::string>();
@@ -87,7 +138,7 @@ std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::str
   });
 }
 
-std::optional<model::StepLimits> StrategyCache::find_limits(const std::string& key, std::string* reason) const {
+std::optional<model::StepLimits> StrategyCache::find_limits(const ChoiceKey& key, std::string* reason) const {
   if (folder_.empty()) return std::nullopt;
   return read_kept(*this, key, reason, [](const CacheJson& file) -> std::optional<model::StepLimits> {
     model::StepLimits limits{.bucket_bytes = file.at("bucket_bytes").get<Index>(),
@@ -103,7 +154,7 @@ std::optional<model::StepLimits> StrategyCache::find_limits(const std::string& k
   });
 }
 
-void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const {
+void StrategyCache::keep(const ChoiceKey& key, const KeptStrategy& kept) const {
   if (folder_.empty()) return;
   write_kept(path_of(key), key,
              {{"source", kept.strategy.source},
@@ -115,7 +166,7 @@ void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const
               {"strategy", to_string(kept.strategy)}});
 }
 
-void StrategyCache::keep_limits(const std::string& key, const model::StepLimits& limits) const {
+void StrategyCache::keep_limits(const ChoiceKey& key, const model::StepLimits& limits) const {
   if (folder_.empty()) return;
   write_kept(path_of(key), key,
              {{"bucket_bytes", limits.bucket_bytes},

@@ -5,8 +5,10 @@
 //   if (const auto known = cache.find(key)) return known->strategy;
 //   cache.keep(key, {strategy, 0.0123});
 //
-// The key is a text with all facts on which the choice depends: the network, the ranks, the processor, this version of
-// the library. A file has the whole key, so equal checksums do no harm. Not collective: one rank reads and writes.
+// The key has all facts on which the choice depends: a text that describes the training, and the conditions of the run,
+// for example the processor and the version of the library. A file has the whole key, so equal checksums do no harm.
+// Each training has one file for each set of conditions. If there is none for the present ones, the reason names the
+// condition that differs. Not collective: one rank reads and writes.
 #include <aloni/model/step_limits.hpp>
 #include <aloni/nn/plan/memory_wish.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -16,6 +18,16 @@
 #include <vector>
 
 namespace aloni::tools {
+
+struct ChoiceKey {
+  struct Condition {
+    std::string name, value;  ///< "processor", "Intel(R) Xeon(R)"
+
+    friend bool operator==(const Condition&, const Condition&) = default;
+  };
+  std::string training = {};               ///< the network, the ranks, the mini-batch, the optimiser, …
+  std::vector<Condition> conditions = {};  ///< of this run, and of this library
+};
 
 struct KeptStrategy {
   nn::Strategy strategy;
@@ -32,20 +44,20 @@ class StrategyCache {
   /// `folder`: need not exist; empty: nothing is kept.
   explicit StrategyCache(std::string folder) : folder_(std::move(folder)) {}
 
-  /// The strategy with this key. Empty if there is none. A file that is damaged, of another version or of another key
-  /// counts as none; `reason` then says so.
-  std::optional<KeptStrategy> find(const std::string& key, std::string* reason = nullptr) const;
+  /// The strategy with this key. Empty if there is none. A file that is damaged or of another version counts as none;
+  /// `reason` then says so. It also says so if the training has a strategy under other conditions.
+  std::optional<KeptStrategy> find(const ChoiceKey& key, std::string* reason = nullptr) const;
 
   /// The same for limits of a step, whose keys differ from those of strategies.
-  std::optional<model::StepLimits> find_limits(const std::string& key, std::string* reason = nullptr) const;
+  std::optional<model::StepLimits> find_limits(const ChoiceKey& key, std::string* reason = nullptr) const;
 
   /// Replaces the strategy with this key. Makes the folder. Throws FileError.
-  void keep(const std::string& key, const KeptStrategy& kept) const;
+  void keep(const ChoiceKey& key, const KeptStrategy& kept) const;
   /// The same for limits of a step.
-  void keep_limits(const std::string& key, const model::StepLimits& limits) const;
+  void keep_limits(const ChoiceKey& key, const model::StepLimits& limits) const;
 
   /// The file of a key, whether it exists or not.
-  std::string path_of(const std::string& key) const;
+  std::string path_of(const ChoiceKey& key) const;
 
  private:
   std::string folder_;

@@ -382,11 +382,11 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   const nn::ElementType type = precision_of(precision_);
   const model::Machine job = job_machine(machine, comm, place);
   const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
-  const std::string key =
-      fmt::format("limits of a step of {} samples, recompute {}, offload {}, memory limit {}, strategy {}\n",
-                  samples_of(data), chosen.memory.recompute, chosen.memory.offload, chosen.memory.limit.value_or(0),
-                  to_string(chosen.strategy)) +
-      facts_of_choice(comm, request, job, type);
+  ChoiceKey key = facts_of_choice(comm, request, job, type);
+  key.training = fmt::format("limits of a step of {} samples, recompute {}, offload {}, memory limit {}, strategy {}\n",
+                             samples_of(data), chosen.memory.recompute, chosen.memory.offload,
+                             chosen.memory.limit.value_or(0), to_string(chosen.strategy)) +
+                 key.training;
   const StrategyCache cache(StrategyCache::default_folder());
   std::string note;
   std::optional<model::StepLimits> kept;

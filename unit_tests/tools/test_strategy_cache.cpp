@@ -19,13 +19,17 @@ KeptStrategy kept_strategy() {
           .rank_of = {0, 2, 1, 3}};
 }
 
+ChoiceKey key_of(const std::string& training, const std::string& processor = "one") {
+  return {training, {{"version", "1"}, {"processor", processor}, {"contents of the machine file", "none"}}};
+}
+
 TEST(StrategyCache, FindsAllThatItHasKept) {
   const aloni::test::TemporaryFolder folder;
   const StrategyCache cache(folder.path("new/cache"));
-  EXPECT_FALSE(cache.find("a training"));
+  EXPECT_FALSE(cache.find(key_of("a training")));
   const KeptStrategy kept = kept_strategy();
-  cache.keep("a training", kept);
-  const auto found = cache.find("a training");
+  cache.keep(key_of("a training"), kept);
+  const auto found = cache.find(key_of("a training"));
   ASSERT_TRUE(found);
   EXPECT_EQ(to_string(found->strategy), to_string(kept.strategy));
   EXPECT_EQ(found->strategy.source, "by layer");
@@ -34,14 +38,14 @@ TEST(StrategyCache, FindsAllThatItHasKept) {
   EXPECT_EQ(found->memory.offload, "conv1,conv2");
   EXPECT_EQ(found->memory.limit, Index{6} << 30);
   EXPECT_EQ(found->rank_of, kept.rank_of);
-  EXPECT_FALSE(cache.find("another training"));
+  EXPECT_FALSE(cache.find(key_of("another training")));
 }
 
 TEST(StrategyCache, FindsAStrategyWithoutALimit) {
   const aloni::test::TemporaryFolder folder;
   const StrategyCache cache(folder.path("cache"));
-  cache.keep("a training", {.strategy = kept_strategy().strategy});
-  const auto found = cache.find("a training");
+  cache.keep(key_of("a training"), {.strategy = kept_strategy().strategy});
+  const auto found = cache.find(key_of("a training"));
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->memory.empty());
   EXPECT_TRUE(found->rank_of.empty());
@@ -50,7 +54,8 @@ TEST(StrategyCache, FindsAStrategyWithoutALimit) {
 TEST(StrategyCache, SaysWhyAFileDoesNotCount) {
   const aloni::test::TemporaryFolder folder;
   const StrategyCache cache(folder.path("cache"));
-  const std::string key = "a training", path = cache.path_of(key);
+  const ChoiceKey key = key_of("a training");
+  const std::string path = cache.path_of(key);
   cache.keep(key, kept_strategy());
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
@@ -63,7 +68,7 @@ TEST(StrategyCache, SaysWhyAFileDoesNotCount) {
     EXPECT_FALSE(cache.find(key, &reason)) << new_text;
     return reason;
   };
-  EXPECT_EQ(reason_with("\"aloni_strategy\": ", "\"aloni_strategy\": 1"), path + " is of another version");
+  EXPECT_EQ(reason_with("\"aloni_strategy\": ", "\"aloni_strategy\": 1"), path + " is of another version of this file");
   EXPECT_EQ(reason_with("a training", "b training"), path + " is of another training");
   EXPECT_EQ(reason_with("\"offload\"", "\"offloads\""), path + " is damaged");
   EXPECT_EQ(reason_with("6442450944", "\"6 GiB\""), path + " is damaged");
@@ -71,10 +76,31 @@ TEST(StrategyCache, SaysWhyAFileDoesNotCount) {
   EXPECT_EQ(reason_with("h4", "x4"), path + " cannot be used");
 }
 
+TEST(StrategyCache, NamesTheConditionThatDiffers) {
+  const aloni::test::TemporaryFolder folder;
+  const StrategyCache cache(folder.path("cache"));
+  const ChoiceKey one = key_of("a training"), two = key_of("a training", "two");
+  std::string reason;
+  EXPECT_FALSE(cache.find(two, &reason));
+  EXPECT_EQ(reason, "");  // never chosen before
+  cache.keep(one, kept_strategy());
+  EXPECT_FALSE(cache.find(two, &reason));
+  EXPECT_EQ(reason, cache.path_of(one) + " is of processor one, not two");
+  EXPECT_FALSE(cache.find(key_of("another training", "two"), &reason));
+  EXPECT_EQ(reason, "");
+  cache.keep(two, kept_strategy());  // both stay
+  EXPECT_TRUE(cache.find(one, &reason));
+  EXPECT_TRUE(cache.find(two, &reason));
+  ChoiceKey newer = two;
+  newer.conditions.front().value = "2";
+  EXPECT_FALSE(cache.find(newer, &reason));
+  EXPECT_TRUE(reason.ends_with(" is of version 1, not 2")) << reason;
+}
+
 TEST(StrategyCache, KeepsNothingWithoutAFolder) {
   const StrategyCache cache("");
-  cache.keep("a training", kept_strategy());
-  EXPECT_FALSE(cache.find("a training"));
+  cache.keep(key_of("a training"), kept_strategy());
+  EXPECT_FALSE(cache.find(key_of("a training")));
 }
 
 }  // namespace test_strategy_cache

@@ -5,7 +5,9 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import tempfile
+import time
 import unittest
 
 from command import COMMAND, DATA, MPIRUN, aloni, finish, start
@@ -295,9 +297,37 @@ class Train(unittest.TestCase):
         self.assertNotIn("chosen before", on_machine.out)
         self.assertIn("chosen before", train("--machine", "x86_server").out)
         self.assertEqual(len(list(pathlib.Path(self.folder, "aloni", "strategies").iterdir())), 4)  # and its limits
+        self.assertIn("the best by the roofline of x86_server, without calibration", first.out)
+        self.assertIn("the best by the cost model on machine x86_server", on_machine.out)
+        choice = json.loads(kept[0].read_text())
         kept[0].write_text("{")
         self.assertIn("is damaged; chosen anew", train().out)
         self.assertIn("chosen before", train().out)
+        # A home folder that machines share: the choice of the other one stays, and the output says why it is not taken.
+        kept[0].unlink()
+        processor = choice["conditions"]["processor"]
+        choice["conditions"]["processor"] = "another one"
+        other = kept[0].with_name(kept[0].name.split("-")[0] + "-00000000.json")
+        other.write_text(json.dumps(choice))
+        self.assertIn(f"{other.name} is of processor another one, not {processor}; chosen anew", train().out)
+        self.assertIn("chosen before", train().out)
+        self.assertTrue(other.exists())
+
+    def test_times_no_strategy_whose_steps_take_too_long(self):
+        began = time.monotonic()
+        command = ["train", "--data", "synthetic", "--model", "vgg16", "--input", "224x224x3", "--batch", "12",
+                   "--steps", "1", "--progress", "none"]
+        process = start([MPIRUN, "-n", "2", COMMAND, *command], env=os.environ | {"XDG_CACHE_HOME": self.folder})
+        lines = []
+        for line in process.stdout:  # the training itself would take minutes
+            lines.append(line)
+            if "the cost model decides" in line:
+                break
+        seconds = time.monotonic() - began
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        self.assertIn("not timed", lines[-1], "".join(lines))
+        self.assertLess(seconds, 20)
 
     def test_one_rank_saves_memory_by_itself(self):
         network = ["--model", "resnet18", "--data", "synthetic", "--input", "16x16x3", "--batch", "4", "--steps", "1"]
