@@ -162,8 +162,9 @@ double flops(const NormWork& w) {
 
 // --- communication ---
 
-NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
-  NodeCost c;
+/// Of one transfer: the ranks that this one sends to or receives from.
+std::map<int, PeerMessages> messages_of(const StepPlan& plan, const TransferWork& work,
+                                        const MachineDescription& machine) {
   std::map<int, Index> destinations, sources;  // bytes by rank
   for (const TransferItemPlan& item : work.items) {
     const Index element = bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
@@ -171,24 +172,39 @@ NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const Mac
         work.adjoint ? std::tie(item.plan.receives, item.plan.sends) : std::tie(item.plan.sends, item.plan.receives);
     for (const Message& m : out) destinations[m.peer] += m.elements * element;
     for (const Message& m : in) sources[m.peer] += m.elements * element;
-    if (!work.adjoint) continue;
-    // Values are added to their owners: those that arrive, and those that this rank owns itself.
-    for (const Message& m : in) c.flops += static_cast<double>(m.elements);
-    for (const halo::Move& move : item.plan.local) c.flops += number_of(move.destination);
   }
-  c.workspace = packed_bytes(plan, work, machine);
   const auto is_copied = [&](int peer, Index bytes) {
     return machine.share_memory(plan.rank, peer) && bytes >= machine.direct_bytes;
   };
+  std::map<int, PeerMessages> peers;
   for (const auto& [peer, bytes] : destinations) {
-    c.bytes_sent += bytes;
-    ++c.messages_sent;
-    if (is_copied(peer, bytes)) ++c.messages_received;
+    PeerMessages& p = peers[peer];
+    p.bytes_sent += bytes;
+    ++p.messages_sent;
+    if (is_copied(peer, bytes)) ++p.messages_received;
   }
   for (const auto& [peer, bytes] : sources) {
-    c.bytes_received += bytes;
-    ++c.messages_received;
-    if (is_copied(peer, bytes)) ++c.messages_sent;
+    PeerMessages& p = peers[peer];
+    p.bytes_received += bytes;
+    ++p.messages_received;
+    if (is_copied(peer, bytes)) ++p.messages_sent;
+  }
+  return peers;
+}
+
+NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
+  NodeCost c;
+  for (const auto& [peer, p] : messages_of(plan, work, machine))
+    c += {.bytes_sent = p.bytes_sent,
+          .bytes_received = p.bytes_received,
+          .messages_sent = p.messages_sent,
+          .messages_received = p.messages_received};
+  c.workspace = packed_bytes(plan, work, machine);
+  if (!work.adjoint) return c;
+  // Values are added to their owners: those that arrive, and those that this rank owns itself.
+  for (const TransferItemPlan& item : work.items) {
+    for (const Message& m : item.plan.sends) c.flops += static_cast<double>(m.elements);
+    for (const halo::Move& move : item.plan.local) c.flops += number_of(move.destination);
   }
   return c;
 }
@@ -222,6 +238,25 @@ NodeCost& NodeCost::operator+=(const NodeCost& o) {
   messages_received += o.messages_received;
   workspace = std::max(workspace, o.workspace);
   return *this;
+}
+
+std::vector<PeerMessages> messages_by_peer(const StepPlan& plan, const MachineDescription& machine) {
+  std::map<int, PeerMessages> sums;
+  for (const PlanNode& node : plan.nodes) {
+    const auto* const transfer = std::get_if<TransferWork>(&node.work);
+    if (transfer == nullptr) continue;
+    for (const auto& [peer, m] : messages_of(plan, *transfer, machine)) {
+      PeerMessages& sum = sums[peer];
+      sum.peer = peer;
+      sum.bytes_sent += m.bytes_sent;
+      sum.bytes_received += m.bytes_received;
+      sum.messages_sent += m.messages_sent;
+      sum.messages_received += m.messages_received;
+    }
+  }
+  std::vector<PeerMessages> peers;
+  for (const auto& [peer, sum] : sums) peers.push_back(sum);
+  return peers;
 }
 
 NodeCost words_of_a_round(int position, int ranks) {

@@ -57,6 +57,20 @@ NodeCost cost_of_regions(const StepPlan& plan, const PlanNode& node);
 /// The words by which rank 0 counts the ranks of a partial all-reduce and begins a round. `position`: of the rank.
 NodeCost words_of_a_round(int position, int ranks);
 
+/// Messages of the transfers of a step between a rank and another one.
+struct PeerMessages {
+  int peer = 0;
+  Index bytes_sent = 0, bytes_received = 0;  ///< payload, as NodeCost counts it
+  Index messages_sent = 0, messages_received = 0;
+
+  friend bool operator==(const PeerMessages&, const PeerMessages&) = default;
+};
+
+/// Of all transfers of the plan, by ascending ranks, without sums over ranks. A training step exchanges these messages:
+/// PeerTraffic::messages of Communicator::traffic_by_peer().
+/// @pre `machine` describes all ranks of the plan
+std::vector<PeerMessages> messages_by_peer(const StepPlan& plan, const MachineDescription& machine = {});
+
 /// Bytes of the packed messages of a transfer, to and from ranks whose memory this rank cannot read.
 Index packed_bytes(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine = {});
 

@@ -14,7 +14,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace aloni::nn::test {
 namespace test_traffic {
@@ -48,6 +50,35 @@ void expect_equal(const NodeCost& counted, int steps, const NodeCost& planned, c
   EXPECT_EQ(counted.messages_received, steps * planned.messages_received + besides.messages_received);
 }
 
+/// Messages to and from each other rank so far: transfers, without collectives.
+std::map<int, PeerMessages> messages_so_far(const comm::Communicator& comm) {
+  std::map<int, PeerMessages> peers;
+  for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
+    if (peer.rank == comm.rank()) continue;
+    const comm::TrafficCounters& c = peer.messages;
+    peers[peer.rank] = {peer.rank, static_cast<Index>(c.bytes_sent), static_cast<Index>(c.bytes_received),
+                        static_cast<Index>(c.messages_sent), static_cast<Index>(c.messages_received)};
+  }
+  return peers;
+}
+
+/// Between each pair of ranks the step has the messages of the plan.
+void expect_messages(const std::map<int, PeerMessages>& before, const std::map<int, PeerMessages>& after, int steps,
+                     const std::vector<PeerMessages>& planned) {
+  std::map<int, PeerMessages> expected;
+  for (const PeerMessages& p : planned) expected[p.peer] = p;
+  for (const auto& [peer, now] : after) {
+    const PeerMessages& earlier = before.at(peer);
+    const PeerMessages& p = expected[peer];
+    EXPECT_EQ(now.bytes_sent - earlier.bytes_sent, steps * p.bytes_sent) << "to rank " << peer;
+    EXPECT_EQ(now.bytes_received - earlier.bytes_received, steps * p.bytes_received) << "from rank " << peer;
+    EXPECT_EQ(now.messages_sent - earlier.messages_sent, steps * p.messages_sent) << "to rank " << peer;
+    EXPECT_EQ(now.messages_received - earlier.messages_received, steps * p.messages_received) << "from rank " << peer;
+    expected.erase(peer);
+  }
+  EXPECT_TRUE(expected.empty()) << "messages to ranks of which the communicator knows nothing";
+}
+
 /// Random networks from seeds above `first`. Returns the number of networks that have more sums of gradients, or more
 /// chunks, than with the default sizes.
 int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
@@ -75,9 +106,11 @@ int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint6
     Network<float, Exec> network(comm, queue, net, strategy, samples, parameters, options);
     network.train_step(queue);
     const NodeCost before = counted(comm);
+    const std::map<int, PeerMessages> messages_before = messages_so_far(comm);
     constexpr int steps = 2;
     for (int step = 0; step < steps; ++step) network.train_step(queue);
     const NodeCost traffic = counted(comm, before);
+    const std::map<int, PeerMessages> messages_after = messages_so_far(comm);
     const auto planned_for = [&](const MachineDescription& m) {
       return plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(), StepKind::training, m,
                        {.split_parameters = split, .update = false});
@@ -85,6 +118,7 @@ int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint6
     const StepPlan plan = planned_for(machine);
     const NodeCost planned = cost(plan, machine).total();
     expect_equal(traffic, steps, planned);
+    expect_messages(messages_before, messages_after, steps, messages_by_peer(plan, machine));
     if (planned.messages_received > cost(plan, by_default).total().messages_received) ++copies_more;
     if (plan.communications > planned_for(by_default).communications) ++sums_more;
   }
