@@ -91,8 +91,8 @@ class NotFinite : public Error {
 class PeerFailed : public Error {
  public:
   /// `rank`: the failed rank in the operation's communicator; -1 if it does not belong to it.
-  /// `root_rank`: the failed rank in the communicator that from_mpi() returned; -1: equal to `rank`. Both -1: nobody
-  /// knows which rank it was.
+  /// `root_rank`: the failed rank in the communicator that from_mpi() returned; -1: equal to `rank`. Both -1: the
+  /// failed rank is not known.
   PeerFailed(std::string operation, int rank, std::string message, int root_rank = -1);
   int rank() const noexcept { return rank_; }
   /// The failed rank in the communicator that from_mpi() returned.

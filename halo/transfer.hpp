@@ -27,9 +27,10 @@
 // share order the kernels of both ranks (core/comm/shared_events.hpp). Pairs of ranks that cannot share events wait as
 // above; explain() says which do.
 //
-// Between devices of different nodes values go in a group of the device library (NCCL), on its communication stream, if
-// all ranks start such transfers in one order (TransferOptions::order). The host waits for no kernel then. Otherwise
-// they go in messages from device memory, if a trial message of MPI has proved them, or through pinned host memory.
+// Between devices of different nodes, values go in a group of the device library (NCCL), on its communication stream.
+// This needs that all ranks start these transfers in one order (TransferOptions::order). The host waits for no kernel
+// then. Otherwise they go in messages from device memory, if a trial message of MPI has proved them, or through pinned
+// host memory.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/float16.hpp>
@@ -112,9 +113,9 @@ struct PeerTransfer {
 enum class StartOrder : std::uint8_t {
   any,  ///< ranks may start transfers in different orders
   /// All ranks of the communicator construct and start transfers with this option in the same order, forward and
-  /// adjoint, and ViewAllReduces of device memory in the same order with them. Every rank starts each of them, also if
-  /// it has no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has
-  /// the reason.
+  /// adjoint. ViewAllReduces of device memory are a part of this order. Every rank starts each of them, also if it has
+  /// no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has the
+  /// reason.
   same
 };
 

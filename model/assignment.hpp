@@ -71,8 +71,8 @@ struct Assignment {
   double least_seconds = 0;  ///< lower bound within the limit; equal to `seconds` if exact. 0: not known
 };
 
-/// Throws InvalidArgument for a layer without options, an edge that does not lead from an earlier to a later layer,
-/// costs whose number does not fit the options, and seconds or bytes that are not finite.
+/// Throws InvalidArgument for a layer without options, and for an edge that does not lead from an earlier to a later
+/// layer. Also for costs whose number does not fit the options, and for seconds or bytes that are not finite.
 Assignment assign(const AssignmentProblem& problem, const AssignmentLimits& limits = {});
 
 /// The sums of a choice, for callers that compare it with others. @pre one valid option per layer

@@ -1,6 +1,6 @@
 #pragma once
-// Chooses the split and the overlap of every layer of a network for a machine, so that a step takes least time by the
-// cost model.
+// Chooses split and overlap of every layer of a network for a machine, so that a step takes least time by the cost
+// model.
 //
 //   const Machine machine = read_machine("machine.json");
 //   const StrategyChoice choice = choose_strategy(net, machine, 1024, {.samples = 4096});

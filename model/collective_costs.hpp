@@ -13,9 +13,9 @@
 //
 // The rules. A core takes one action after the other, in the order in which they become ready. A send keeps it busy for
 // seconds_per_message. Within a node the message is there after the latency, and the receiving core reads it at
-// seconds_per_byte. Between nodes the bytes pass the port of the sender's node, then that of the receiver's node, one
-// message after the other. A core then takes seconds_per_message to receive. Sums take combine_seconds_per_byte, and
-// copies the rate of LinkKind::self. A core that combines in the memory of others reads and writes at the rate of
+// seconds_per_byte. Between nodes the bytes pass the port of the sender's node, then the port of the receiver's node,
+// one message after the other. A core then takes seconds_per_message to receive. Sums take combine_seconds_per_byte,
+// and copies the rate of LinkKind::self. A core that combines in the memory of others reads and writes at the rate of
 // LinkKind::shared_memory. Data in shared memory are read in place, so that a send ends when they are read.
 //
 // Use simulate.hpp for a step of a network: it prices sums over ranks by the fits of this file. Pure.
@@ -85,7 +85,7 @@ struct CollectiveTime {
 };
 
 /// Constants with which collective_seconds() gives exactly these times. The shortest one decides the time of a call and
-/// of its messages, the others the factor of all times per byte, each at its size. `call.bytes` does not count.
+/// of its messages. The others decide the factor of all times per byte, each at its size. `call.bytes` does not count.
 /// @pre `times` are of ascending sizes above 0 and of positive seconds, and not empty. Throws InvalidArgument; also for
 /// a machine with a link between these ranks that has no latency or no bandwidth.
 CollectiveFit fit_collective(const CollectiveCall& call, const Machine& machine, int ranks,

@@ -1,17 +1,19 @@
 #pragma once
-// The cost of a transfer or a sum over ranks for one rank of a machine: how long its core is busy, and what it waits
-// for. simulate.hpp adds these to the times of kernels.
+// The cost of a transfer or a sum over ranks for one rank of a machine: how long its core is busy, and for which
+// messages it waits. simulate.hpp adds these to the times of kernels.
 //
 // Transfers follow halo/transfer.hpp. The start packs values and posts messages. The finish waits for the messages, and
 // unpacks them. Between ranks that share memory, long values are not packed: an empty message allows the receiver to
 // copy them, and an empty answer tells the sender that it has. The constants are those of the links, or of a fit
 // (transfer_costs.hpp) by the bytes for one rank.
 //
-// Sums over ranks follow the algorithm of the plan. On a host the first source that knows a sum gives its time: the fit
-// of its algorithm and memory for as many ranks and nodes (collective_costs.hpp), then the measured all-reduces in
-// private memory, then the closed form by the links. Closed forms: Thakur, Rabenseifner and Gropp, Optimization of
-// collective communication operations in MPICH, 2005, section 4. Devices: the ring and the double tree of NCCL, the
-// faster one (paper performance-models, equation 1; NCCL 2.4 release notes).
+// Sums over ranks follow the algorithm of the plan. On a host the first source that knows a sum gives its time:
+//   1. the fit of its algorithm and memory for as many ranks and nodes (collective_costs.hpp);
+//   2. the measured all-reduces in private memory;
+//   3. the closed form by the links (Thakur, Rabenseifner and Gropp, Optimization of collective communication
+//      operations in MPICH, 2005, section 4).
+// Devices: the ring and the double tree of NCCL, the faster one (paper performance-models, equation 1; NCCL 2.4 release
+// notes).
 #include <aloni/model/collective_costs.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>

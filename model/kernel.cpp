@@ -298,7 +298,7 @@ struct Maker {
     pointwise(type(w.target), PointwiseGroup::bias, number_of(w.region), 1, row(w.region));
   }
   void add(const nn::BiasGradientWork& w) {
-    flag("counts", w.counts);
+    flag("counts", w.contributes);
     pointwise(type(w.dy), PointwiseGroup::bias_gradient, number_of(w.region), 1, row(w.region));
   }
   void add(const nn::RoundingWork& w) { pointwise(type(w.target), PointwiseGroup::rounding, number_of(w.region), 1); }
@@ -358,7 +358,7 @@ struct Maker {
   }
   void add(const nn::DenseWork& w) {
     number("pass", static_cast<Index>(w.pass));
-    flag("counts", w.counts);
+    flag("counts", w.contributes);
     std::vector<double> features;
     append_category(features, static_cast<int>(w.pass), dense_passes);
     features.insert(features.end(),

@@ -42,9 +42,9 @@ class MachineKernels final : public KernelTimes {
   const KernelTable* table_;
 };
 
-/// The roofline of a call (Williams, Waterman and Patterson 2009): the larger one of arithmetic at the peak rate times
-/// the efficiency of its kind, and traffic at the bandwidth of the memory level that holds its bytes. The ranks of the
-/// node share the bandwidth of memory and the shared cache.
+/// The roofline of a call (Williams, Waterman and Patterson 2009): the larger one of two times. Arithmetic runs at the
+/// peak rate times the efficiency of its kind. Traffic runs at the bandwidth of the memory level that holds its bytes.
+/// The ranks of the node share the bandwidth of memory and the shared cache.
 double roofline_seconds(const Machine& machine, const KernelCall& call, int ranks_per_node, int threads_per_rank);
 
 }  // namespace aloni::model

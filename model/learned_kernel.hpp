@@ -1,7 +1,7 @@
 #pragma once
-// A learned model of the times of one kind of kernels: multilayer perceptrons on logarithms (paper performance-models,
-// section 3.1: an input layer, five hidden layers of 50 with ReLU, one output). tools/ trains them by this library's
-// own networks; they are evaluated here, in plain C++.
+// A learned model of the times of one kind of kernels: multilayer perceptrons on logarithms. They have an input layer,
+// five hidden layers of 50 with ReLU, and one output (paper performance-models, section 3.1). tools/ trains them by
+// this library's own networks. They are evaluated here, in plain C++.
 //
 // The paper predicts the time, from thousands of measurements. Here there are some hundreds, hence two differences.
 // * A perceptron predicts the factor by which a kernel is slower than a simple bound. A problem that is unlike all

@@ -127,8 +127,8 @@ struct Machine {
 /// its work_per_copied_byte().
 /// `rank_of`: the place of each rank, as the number of a rank of the machine; each number once (rank_placement.hpp).
 /// Empty: each rank has its own place.
-/// Throws InvalidArgument if ranks < 1, if the machine has fewer or Machine::planning names the nodes of another number
-/// of ranks, and for places that are no permutation of the ranks.
+/// Throws InvalidArgument if ranks < 1, or if the machine has fewer. Also if Machine::planning names the nodes of
+/// another number of ranks, and for places that are no permutation of the ranks.
 MachineDescription description_of(const Machine& machine, int ranks, const std::vector<int>& rank_of = {});
 
 /// Rates of the roofline for convolutions and for traffic, divided by Processor::host_bandwidth. The value of

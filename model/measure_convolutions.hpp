@@ -1,7 +1,7 @@
 #pragma once
 // Fills a table of measured implementations of convolutions (ConvolutionTable): the distinct convolutions of the plans
-// of some networks, each with all implementations that can run it. The tables of the machine are the state of the
-// work: what they have is not measured again.
+// of some networks, each with all implementations that can run it. The tables of the machine are the state of the work:
+// times that they have are not measured again.
 //
 //   std::vector<ConvolutionTask> tasks = convolution_tasks({{net, strategy, 2, 64}}, machine);
 //   measure_convolutions(tasks, machine, measure, {.most_workspace_bytes = 1 << 30}, proceed);
@@ -9,8 +9,9 @@
 //
 // Measuring is handed in, as for kernels (measure_kernels.hpp). Pure.
 //
-// Method. A convolution is measured as the node of a plan that has it, with its gaps in memory, its bias and the state
-// of the caches in a step. The first node that has it counts: it also puts the filters in the order of the kernels.
+// Method. A convolution is measured as the node of a plan that has it. So the measurement has its gaps in memory, its
+// bias and the state of the caches in a step. The first node that has it counts: it also puts the filters in the order
+// of the kernels.
 #include <aloni/model/machine.hpp>
 #include <aloni/model/measure_kernels.hpp>
 #include <aloni/nn/local/convolution_choice.hpp>
@@ -64,8 +65,8 @@ struct ConvolutionProgress {
 /// of implementations to Machine::convolutions, those of whole nodes to Machine::kernels. Times that either table has
 /// are not measured again. `proceed` is called before each task and after the last one; false ends the work, and the
 /// tables have all results so far. If `measure` is collective, `proceed` returns the same value on all ranks.
-/// Throws what `measure` throws; the tables then have the results before. Throws InvalidArgument for a time that is not
-/// above 0.
+/// Throws the exceptions of `measure`; the tables then have the results before. Throws InvalidArgument for a time that
+/// is not above 0.
 void measure_convolutions(const std::vector<ConvolutionTask>& tasks, Machine& machine, const MeasureKernel& measure,
                           const MeasureConvolutionsOptions& options,
                           const std::function<bool(const ConvolutionProgress&)>& proceed);

@@ -57,8 +57,8 @@ struct KernelProgress {
 /// Measures the tasks in their order and adds the results to `table`. Tasks that the table has are skipped.
 /// `proceed` is called before each task and after the last one; false ends the work, and the table has all results so
 /// far. If `measure` is collective, `proceed` returns the same value on all ranks.
-/// Throws what `measure` throws; the table then has the results before. Throws InvalidArgument for a time that is not
-/// above 0.
+/// Throws the exceptions of `measure`; the table then has the results before. Throws InvalidArgument for a time that is
+/// not above 0.
 void measure_kernels(const std::vector<KernelTask>& tasks, const MeasureKernel& measure, KernelTable& table,
                      const std::function<bool(const KernelProgress&)>& proceed);
 

@@ -13,7 +13,7 @@ namespace aloni::model {
 
 /// "812 B", "17.3 KiB", "2048.0 MiB": the largest unit in which the number is below 10,240.
 std::string bytes_text(Index bytes);
-/// "4 MiB", "1536 KiB": whole units, for limits that are powers of two. Bytes beyond a whole KiB are cut off.
+/// "4 MiB", "1536 KiB": whole units, for limits that are powers of two. Bytes beyond a whole KiB are dropped.
 std::string whole_bytes_text(Index bytes);
 
 // --- seconds ---

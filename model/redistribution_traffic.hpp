@@ -7,7 +7,7 @@
 //
 // Consecutive ranks form a few bricks of the grid: the ranks whose leading coordinates are equal, and whose other
 // coordinates are ranges. The elements of a brick are a product over dimensions. The time therefore depends on the
-// number of ranges of ranks on a node, and neither on the number of ranks nor on that of the ranks of a node.
+// number of ranges of ranks on a node. It depends neither on the number of ranks nor on the number of ranks of a node.
 //
 // Pure.
 #include <aloni/halo/stencil.hpp>

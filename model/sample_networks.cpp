@@ -85,7 +85,7 @@ Drawn draw(Draws draws, bool pairs) {
   const Index widest = is_volume ? 64 : 256;
   const Index width = is_deep ? draws.integer(1, 16) : draws.integer(is_large ? widest / 3 : 4, widest);
   const Index kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
-  // Splits cut the height, down to one row of a border.
+  // Splits divide the height, down to one row of a border.
   const Index height = draws.uniform() < 0.5 ? width : draws.integer(1, width);
   const Index depth = is_volume ? draws.integer(std::min<Index>(2, width), width) : 1;
   const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, is_large ? 4 : is_deep ? 16 : 128);

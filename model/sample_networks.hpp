@@ -8,8 +8,8 @@
 // layers. Sizes are drawn on a logarithmic scale (paper performance-models, table 3, has a grid instead; equal costs
 // then need many more problems). Some of the inputs are volumes. A quarter has few pixels and many channels, so that
 // weights are most of the bytes. Some are large, and some have few channels. Half of the networks are split by height,
-// width, channels or filters over two ranks, the others by samples. So interiors and borders of convolutions are
-// measured too, calls that find filters in the order of kernels, and boxes with gaps between their rows or pixels.
+// width, channels or filters over two ranks, the others by samples. So these are measured too: interiors and borders of
+// convolutions, calls that find filters in the order of kernels, and boxes with gaps between their rows or pixels.
 // Every sixth network accumulates gradients over micro-batches: its copies are measured.
 // Pure.
 #include <aloni/model/machine.hpp>

@@ -13,7 +13,8 @@ struct SizeFactor {
   friend bool operator==(const SizeFactor&, const SizeFactor&) = default;
 };
 
-/// The factor at a size: between two of them linear over the logarithm of the size, beyond them that of the nearest.
+/// The factor at a size: between two of them linear over the logarithm of the size, beyond them the factor of the
+/// nearest size.
 /// @pre `factors` is not empty, and its sizes ascend
 double factor_at(const std::vector<SizeFactor>& factors, double bytes);
 

@@ -1,6 +1,7 @@
 #pragma once
-// Limits by which a step is planned, where a machine knows better than the constants of the library: the size of the
-// buckets of gradients and of chunks of partial sums, and whether convolutions compute interiors before ghosts arrive.
+// Limits by which a step is planned, where a machine knows better than the constants of the library. They are the size
+// of buckets of gradients and of chunks of partial sums. A further limit decides whether convolutions compute interiors
+// before ghosts arrive.
 //
 //   const StepLimits limits = choose_step_limits(net, layers, machine, kernels, {.step = step});
 //   machine.planning.bucket_bytes = limits.bucket_bytes;       // TrainOptions::bucket_bytes of a training

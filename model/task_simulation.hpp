@@ -18,8 +18,8 @@
 // one for messages to other nodes. The head of a message takes the latency, its bytes pass each port at
 // seconds_per_byte.
 //
-// Not simulated: that the communication thread and the workers may share a core, that kernels slow down each other
-// beyond the measured times, and that idle workers need time to wake up.
+// Not simulated: a core that the communication thread shares with a worker; kernels that slow down each other beyond
+// the measured times; the time in which idle workers wake up.
 #include <aloni/model/machine.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/task_graph.hpp>
@@ -33,7 +33,7 @@
 
 namespace aloni::model {
 
-/// Where tasks run and what they cost. All functions are pure.
+/// Where tasks run, and their costs. All functions are pure.
 struct TasksOnRanks {
   int ranks = 1;
   int workers = 1;  ///< threads of each rank that run tasks
@@ -84,9 +84,10 @@ struct SimulatedTasks {
   double least_seconds() const;
 };
 
-/// Throws InvalidArgument for wrong numbers of ranks or workers, for an owner that is no rank, for a time or a size
-/// that is negative or not finite, for a rule whose successors and predecessors disagree, and as description_of().
-/// Throws Unsupported if a task reads a tile of another rank that is not in its last version, as a real run does.
+/// Throws InvalidArgument for wrong numbers of ranks or workers, and for an owner that is no rank. Also for a time or a
+/// size that is negative or not finite, and for a rule whose successors and predecessors disagree. Also as
+/// description_of(). Throws Unsupported if a task reads a tile of another rank that is not in its last version, as a
+/// real run does.
 SimulatedTasks simulate_tasks(const tasks::TaskRule& rule, const TasksOnRanks& run, const Machine& machine,
                               const TaskSimulationOptions& options = {});
 

@@ -39,8 +39,8 @@ double transfer_seconds(const PairTransfer& transfer, const Machine& machine);
 double unfitted_transfer_seconds(const PairTransfer& transfer, const Machine& machine);
 
 /// Constants with which transfer_seconds() gives exactly these times, unless one is shorter than the parts of it that
-/// no factor changes. The shortest size decides the time of a call and of its messages, the others the factor of all
-/// times per byte, each at its size. `transfer.bytes` does not count.
+/// no factor changes. The shortest size decides the time of a call and of its messages. The others decide the factor of
+/// all times per byte, each at its size. `transfer.bytes` does not count.
 /// @pre `times` are of ascending sizes above 0 and of positive seconds, and not empty. Throws InvalidArgument; also as
 /// transfer_seconds(), and for a link that has no latency or no bandwidth.
 TransferFit fit_transfer(const PairTransfer& transfer, const Machine& machine, std::span<const CollectiveTime> times);

@@ -61,7 +61,7 @@ class GradientSum {
   void end() { earlier_ = batch_.last ? 0 : earlier_ + batch_.samples; }
 
   /// Adds this part of the gradients, weighted by the samples of the micro-batch. In the last micro-batch of a
-  /// mini-batch the gradients become the mean over all samples instead, the sum of losses becomes the mean loss, and
+  /// mini-batch the gradients become the mean over all samples instead. The sum of losses becomes the mean loss, and
   /// correct predictions are counted. A few kernels. Asynchronous on `exec`. Not collective.
   /// @pre begin() was called; the part is within `gradients`, those of its segment
   void run(const Exec& exec, const GradientRange& part, const Flat& gradients) const;

@@ -28,9 +28,9 @@ struct InferenceOptions {
 /// Loss and metrics of a test set. With the mini-batches of a training these are its last results for the set.
 /// T: float, double, comm::bfloat16 or comm::float16, as for train() (nn/trainer.hpp).
 /// Collective; the result is equal on all ranks. All ranks pass equal arguments; they compare them.
-/// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks, and for a set that does
-/// not fit the network (check_fits() in nn/data/host_batch.hpp). Throws as read_trained_weights(). A file of samples
-/// that cannot be read throws FileError on its rank, and PeerFailed on the others. A loss that is not finite is
+/// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks. Also for a set that
+/// does not fit the network (check_fits() in nn/data/host_batch.hpp). Throws as read_trained_weights(). A file of
+/// samples that cannot be read throws FileError on its rank, and PeerFailed on the others. A loss that is not finite is
 /// returned.
 template <class T>
 TestResult evaluate(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,

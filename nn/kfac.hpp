@@ -12,8 +12,8 @@
 //     parameters.sgd(queue, {.learning_rate = 0.02});
 //   }
 //
-// For a layer with weights and bias W, rows × columns, inputs a with a 1 for the bias, and gradients g of the loss of a
-// sample with respect to the output:
+// A layer has weights and bias W, rows × columns. Its inputs a have a 1 for the bias. The gradients g are those of the
+// loss of a sample with respect to the output. Then:
 //   A = mean over samples of Σ a aᵀ, over the positions of a sample (for a convolution a is a patch);
 //   G = mean over samples and positions of g gᵀ;
 //   V = (G + sqrt(λ)/π 1)⁻¹ ∇W (A + π sqrt(λ) 1)⁻¹,  π² = (tr A / columns) / (tr G / rows).

@@ -99,7 +99,7 @@ class Members {
     return *found;
   }
 
-  /// Throws for a member that nobody has asked for.
+  /// Throws for a member that no reader has asked for.
   void check_unknown() const {
     for (const auto& [name, value] : object_.items())
       if (std::ranges::find(known_, name) == known_.end()) fail(member(name), "unknown", one_of(name, known_));

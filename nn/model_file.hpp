@@ -17,7 +17,7 @@ std::string to_json(const NetworkDescription& network);
 
 /// The network that a JSON text describes, checked as infer_extents() checks it. `source`: the name of the text in
 /// errors, for example the path of its file.
-/// Throws FileError for a text that is no JSON, and for a member that is unknown, missing, twice there, of another type
+/// Throws FileError for a text that is no JSON, and for a member that is unknown, missing, duplicate, of another type
 /// or out of range. The error names the layer and the member, and the nearest known name. Throws InvalidArgument as
 /// infer_extents(). Not collective, and equal on all ranks that pass equal texts.
 NetworkDescription network_from_json(std::string_view text, const std::string& source);

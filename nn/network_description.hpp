@@ -45,8 +45,9 @@ struct NetworkDescription {
   std::vector<LayerDescription> layers;
   Loss loss = Loss::softmax_cross_entropy;
   /// Of softmax_cross_entropy and pixel_cross_entropy, in [0, 1): label smoothing as torch.nn.CrossEntropyLoss. With C
-  /// classes the wanted probability of the label is 1 - s + s / C, and that of each other class s / C (Szegedy et al.,
-  /// Rethinking the inception architecture for computer vision, 2016, section 7). Evaluation has the same loss.
+  /// classes the wanted probability of the label is 1 - s + s/C, and the wanted probability of each other class s/C.
+  /// Evaluation has the same loss. Source: Szegedy et al., Rethinking the inception architecture for computer vision,
+  /// 2016, section 7.
   double label_smoothing = 0;
 };
 

@@ -94,8 +94,8 @@ inline const char* name(OptimiserKind kind) { return properties_of(kind).name; }
 /// The parts of an update beside the optimiser. As the optimiser's kind, they are chosen once.
 struct UpdateOptions {
   /// Largest norm of all gradients together, over all ranks. A larger one scales all gradients by max_norm / (norm +
-  /// 1e-6) in the update, as torch.nn.utils.clip_grad_norm_ (Pascanu, Mikolov and Bengio, On the difficulty of training
-  /// recurrent neural networks, 2013). The gradients in memory stay as they are. Above 0; empty: not clipped.
+  /// 1e-6) in the update, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. Above 0; empty:
+  /// not clipped. Source: Pascanu, Mikolov and Bengio, On the difficulty of training recurrent neural networks, 2013.
   std::optional<double> max_norm = {};
   /// The gradients are those of Parameters::loss_scale() times the loss (nn/loss_scaling.hpp). The update divides them
   /// by it, before max_norm counts. If the norm of all gradients is not finite, the update changes neither values nor

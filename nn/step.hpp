@@ -133,7 +133,7 @@ class Step {
     streams_ = plan_streams(graph_, actions_, streams_of(graph_, actions_, streams));
     marks_ = QueueMarks<Exec>(streams_);
     if (!recorder_) return;
-    segments_ = cut_into_segments(graph_, actions_, streams_.stream_of, segment_options_);
+    segments_ = split_into_segments(graph_, actions_, streams_.stream_of, segment_options_);
     piece_marks_ = QueueMarks<Exec>(segments_.outer);
     segment_labels_.clear();
     for (std::size_t k = 0; k < segments_.segments.size(); ++k)

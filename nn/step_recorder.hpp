@@ -38,7 +38,7 @@ class StepRecorder {
 
   /// Submits segment `number`: its kernels by `act`, or a recording of an earlier call. Earlier work of the origin's
   /// queue precedes the segment, later work follows it. Asynchronous. `queues`: by stream of the step.
-  /// Throws what `act` throws.
+  /// Throws the exceptions of `act`.
   virtual void run(std::size_t number, const StepSegment& segment, std::span<const Queue<Exec>> queues,
                    const Act& act) = 0;
   /// Why a segment that the plan records is submitted in each step after all; none if it is recorded, or not yet tried.

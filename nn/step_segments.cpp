@@ -14,7 +14,7 @@ const StepNode& node_of(const StepGraph& graph, const StepAction& action) {
   return graph.nodes[static_cast<std::size_t>(action.node)];
 }
 
-/// Cuts where a reason begins, ends or changes.
+/// Splits where a reason begins, ends or changes.
 std::vector<StepSegment> runs_of_actions(const StepGraph& graph, const std::vector<StepAction>& actions,
                                          const SegmentOptions& options) {
   std::vector<StepSegment> segments;
@@ -49,14 +49,14 @@ std::optional<std::string> reason_against_recording(const StepGraph& graph, cons
   return std::nullopt;
 }
 
-SegmentedPlan cut_into_segments(const StepGraph& graph, const std::vector<StepAction>& actions,
-                                const std::vector<int>& stream_of, const SegmentOptions& options) {
+SegmentedPlan split_into_segments(const StepGraph& graph, const std::vector<StepAction>& actions,
+                                  const std::vector<int>& stream_of, const SegmentOptions& options) {
   if (options.least_kernels < 1) {
-    throw InvalidArgument("aloni::nn::cut_into_segments", "options.least_kernels",
+    throw InvalidArgument("aloni::nn::split_into_segments", "options.least_kernels",
                           std::to_string(options.least_kernels), "at least 1");
   }
   if (stream_of.size() != actions.size()) {
-    throw InvalidArgument("aloni::nn::cut_into_segments", "stream_of", std::to_string(stream_of.size()) + " streams",
+    throw InvalidArgument("aloni::nn::split_into_segments", "stream_of", std::to_string(stream_of.size()) + " streams",
                           "one for each of the " + std::to_string(actions.size()) + " actions");
   }
   SegmentedPlan plan{.segments = runs_of_actions(graph, actions, options)};

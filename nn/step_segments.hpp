@@ -1,9 +1,9 @@
 #pragma once
-// Cuts a step into segments: runs of kernels between the actions for which the host is needed. A device records a
+// Splits a step into segments: runs of kernels between the actions for which the host is needed. A device records a
 // segment once, as a graph, and repeats it by one call of the host.
 //
 //   const auto actions = schedule(graph);
-//   const SegmentedPlan plan = cut_into_segments(graph, actions, streams_of(graph, actions, 3));
+//   const SegmentedPlan plan = split_into_segments(graph, actions, streams_of(graph, actions, 3));
 //   for (const StepSegment& s : plan.segments) std::puts(s.reason.c_str());   // empty: recorded
 //
 // A recorded segment is one piece of work for the streams. It starts on one stream, its origin, and ends there. Its
@@ -61,16 +61,16 @@ std::optional<std::string> reason_against_recording(const StepGraph& graph, cons
 /// `stream_of`: of each action. A segment starts on the compute stream if it has kernels there, else on its lowest one.
 /// @pre `actions` is an order of schedule(graph)
 /// Throws InvalidArgument as plan_streams(), and for options.least_kernels below 1.
-SegmentedPlan cut_into_segments(const StepGraph& graph, const std::vector<StepAction>& actions,
-                                const std::vector<int>& stream_of, const SegmentOptions& options = {});
+SegmentedPlan split_into_segments(const StepGraph& graph, const std::vector<StepAction>& actions,
+                                  const std::vector<int>& stream_of, const SegmentOptions& options = {});
 
-/// The graph of the pieces with their accesses, and its actions: what plan.outer orders. For find_race().
+/// The graph of the pieces with their accesses, and its actions, which plan.outer orders. For find_race().
 struct PieceGraph {
   StepGraph graph;
   std::vector<StepAction> actions;
 };
 PieceGraph graph_of_pieces(const StepGraph& graph, const std::vector<StepAction>& actions, const SegmentedPlan& plan);
-/// The same for the actions within a recorded segment: what segment.inner orders.
+/// The same for the actions within a recorded segment, which segment.inner orders.
 PieceGraph graph_within(const StepGraph& graph, const std::vector<StepAction>& actions, const StepSegment& segment);
 
 struct SegmentCounts {

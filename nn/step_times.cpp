@@ -79,7 +79,7 @@ TimedNodes timed_nodes(const StepPlan& plan, const NetworkDescription& network, 
   if (machine.on_host) return nodes;
   const StepGraph graph = graph_of(plan);
   const auto actions = schedule(graph, {.kernels_ahead = machine.kernels_ahead()});
-  const SegmentedPlan segments = cut_into_segments(graph, actions, streams_of(graph, actions, plan.streams));
+  const SegmentedPlan segments = split_into_segments(graph, actions, streams_of(graph, actions, plan.streams));
   for (std::size_t k = 0; k < segments.segments.size(); ++k) {
     const StepSegment& s = segments.segments[k];
     for (int a = s.first; a <= s.last; ++a) {

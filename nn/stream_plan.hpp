@@ -69,9 +69,9 @@ std::vector<int> communication_beside(const std::vector<StepAction>& actions);
 StreamPlan plan_streams(const StepGraph& graph, const std::vector<StepAction>& actions, std::vector<int> stream_of);
 
 /// Two accesses that the plan leaves in any order although one depends on the other, as a sentence; nothing if there
-/// are none. Also reports an event that never comes, because a later action records it. Proves the plan: each
-/// dependency of the graph, each start before its finish, and the step behind its begin and before its end, in every
-/// order that the events allow.
+/// are none. Also reports an event that never comes, because a later action records it. Proves the plan for every order
+/// that the events allow: each dependency of the graph, each start before its finish, and the step behind its begin and
+/// before its end.
 std::optional<std::string> find_race(const StepGraph& graph, const std::vector<StepAction>& actions,
                                      const StreamPlan& plan);
 

@@ -179,7 +179,7 @@ class TrainObserver {
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
 /// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
 /// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
-/// is NaN or infinite, and after 50 updates in a row that were skipped by loss scaling. Throws ReplicasDiffer as
+/// is NaN or infinite. Also after 50 updates in a row that loss scaling has skipped. Throws ReplicasDiffer as
 /// Parameters::check_replicas, and PeerFailed.
 /// Throws InvalidArgument on all ranks if options.initial_weights are those of another network, FileError or PeerFailed
 /// if a file of weights cannot be read or written.

@@ -66,7 +66,7 @@ void UpdateNorms<T, Exec>::sum_squares(const Exec& exec, std::size_t s, const Fl
   if (segment.tensors == 0) return;
   for (int p = 0; p < (rates_ ? 2 : 1); ++p) {
     local::sum_squares<T, Exec>(exec, p == 0 ? gradients : values, runs_[s], segment.chunks, chunks_);
-    local::add_chunks<Exec>(exec, chunks_, tensors(s), segment.block, segment.counts, part(segment, p));
+    local::add_chunks<Exec>(exec, chunks_, tensors(s), segment.block, segment.is_first_copy, part(segment, p));
   }
 }
 

@@ -9,7 +9,7 @@
 # Further options:
 #   --out FOLDER        results (default build/gpu_acceptance)
 #   --limit SECONDS     time of a stage, 0: none (default 0). A stage that reaches it ends with status 75, and the same
-#                       command goes on with the step that was cut. A lease of a GPU may allow ten minutes a command.
+#                       command goes on with the unfinished step. A lease of a GPU may allow ten minutes a command.
 #   --again             runs completed steps of the chosen stages again
 #   --jobs N            that many ranks of unit tests at a time (default: the cores, at most 16)
 #   --python PROGRAM    Python with PyTorch (default python3)
@@ -126,7 +126,7 @@ step() {
   fi
   seconds=$((SECONDS - start))
   if ((status == 124 || status == 137)) && ((left < most && in_stage > 0)); then
-    leave_stage "$name" # cut by the stage's limit, not by its own; as the first step of a stage it would never end
+    leave_stage "$name" # ended by the stage's limit, not by its own; as the first step of a stage it would never end
   fi
   in_stage=$((in_stage + 1))
   echo "$status $seconds" >"$file.status.new" && mv "$file.status.new" "$file.status"
@@ -179,17 +179,17 @@ collect() {
   wait -n
   local status=$?
   ((status == 0)) || failures=1
-  if ((status == 75)); then cut=yes; else in_stage=$((in_stage + 1)); fi
+  if ((status == 75)); then unfinished=yes; else in_stage=$((in_stage + 1)); fi
   running=$((running - 1))
 }
 
 tests() { # <ranks>
-  local lines line words cut='' running=0 most=$((jobs > $1 ? jobs / $1 : 1))
+  local lines line words unfinished='' running=0 most=$((jobs > $1 ? jobs / $1 : 1))
   mapfile -t lines < <(listed "$1")
   for line in "${lines[@]}"; do
     read -r -a words <<<"$line"
     ((running < most)) || collect
-    [[ ! $cut ]] || break
+    [[ ! $unfinished ]] || break
     (
       failures=0
       step "${words[0]}" "${words[1]}" env OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1 "$mpirun" -n "$1" \
@@ -199,7 +199,7 @@ tests() { # <ranks>
     running=$((running + 1))
   done
   while ((running)); do collect; done
-  [[ ! $cut ]] || exit 75
+  [[ ! $unfinished ]] || exit 75
 }
 stage_tests-np1() { tests 1; }
 stage_tests-np2() { tests 2; }

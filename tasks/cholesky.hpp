@@ -15,7 +15,7 @@
 //
 // Tiles may be taller than wide, by a whole factor. A matrix product of 1,024 × 256 elements is 4 to 8 % faster than
 // one of 256 × 256: BLAS copies the second factor once for four times as many rows (docs/experiments/cholesky.md). The
-// diagonal then crosses a tile in steps: the tile of column k at the diagonal has rows above it, which nobody uses.
+// diagonal then crosses a tile in steps: the tile of column k at the diagonal has rows above it, which no task uses.
 //
 // Source: Buttari, Langou, Kurzak and Dongarra, "A class of parallel tiled linear algebra algorithms for multicore
 // architectures", Parallel Computing 35 (2009), algorithm 1. Across ranks: Tsujita and Endo, "Data driven scheduling
@@ -89,7 +89,7 @@ RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options = {});
 /// The same for tiles in a store, within a limit of the memory for tiles (memory_limit.hpp), with the same bits. The
 /// order of the tasks is chosen for the limit; with options.schedule_seed it is random among the tasks in memory.
 /// Also throws InvalidArgument, before anything is moved, for a limit below the least, which it names: 3 tiles.
-/// Throws what the store throws, for example FileError when the disk is full. Not collective.
+/// Throws the exceptions of the store, for example FileError when the disk is full. Not collective.
 template <class T>
 LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options = {});
 

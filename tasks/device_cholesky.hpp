@@ -48,8 +48,8 @@ struct DeviceReport {
 /// @pre as many rows as columns, on one rank; rows of a tile are a multiple of its columns; options.owns and
 /// options.worker_scope are empty; limit.bytes, limit.most_tasks ≥ 0. Throws InvalidArgument.
 /// Throws InvalidArgument for a limit below the least, which it names: 3 tiles, each in multiples of 256 bytes.
-/// Throws Unsupported in builds and processes without a device, for a matrix on several ranks, and if the free memory
-/// of the device is smaller than the limit or, without one, than the least limit and the reserve.
+/// Throws Unsupported in builds and processes without a device, and for a matrix on several ranks. Also if the free
+/// memory of the device is smaller than the limit. Without a limit: smaller than the least limit plus the reserve.
 /// Throws FactorisationError as cholesky(), and Error for an error of the device. After an error `a` is unchanged if
 /// all tiles fit and the copies to the host had not begun. Otherwise it holds a part of the work. Not collective.
 template <class T>

@@ -8,8 +8,8 @@
 // Only for matrices that need no pivoting, for example diagonally dominant ones. For others small pivots make the
 // errors as large as the result; LAPACK's getrf pivots.
 //
-// Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class
-// of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
+// Source: algorithm 3, which has the same tasks with pivoting between tiles, of Buttari, Langou, Kurzak and Dongarra,
+// "A class of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
 #include <aloni/tasks/memory_limit.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
@@ -62,7 +62,7 @@ RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options = {});
 /// The same for tiles in a store, within a limit of the memory for tiles (memory_limit.hpp), with the same bits. The
 /// order of the tasks is chosen for the limit; with options.schedule_seed it is random among the tasks in memory.
 /// Also throws InvalidArgument, before anything is moved, for a limit below the least, which it names: 3 tiles.
-/// Throws what the store throws, for example FileError when the disk is full. Not collective.
+/// Throws the exceptions of the store, for example FileError when the disk is full. Not collective.
 template <class T>
 LimitedReport lu(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options = {});
 

@@ -40,7 +40,7 @@ struct MemoryLimit {
   Eviction eviction = Eviction::furthest;
   /// Tasks that may have tiles at once: those that run, and those whose tiles are loaded meanwhile. 0: 8 per worker.
   Index most_tasks = 0;
-  /// Block of the order, in tiles; none: choose_order(). Between ranks that of rank 0 counts.
+  /// Block of the order, in tiles; none: choose_order(). Between ranks the block of rank 0 counts.
   std::optional<views::TileShape> block = {};
 };
 

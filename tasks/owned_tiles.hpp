@@ -24,7 +24,7 @@ class OwnedTiles {
 
  protected:
   /// @pre 0 ≤ rank < distribution.ranks(); rows and columns of a tile < 2^31, since BLAS counts in int
-  /// @pre for TilePart::lower as many rows as columns; `lower`: what holds for lower tiles only, for the error
+  /// @pre for TilePart::lower as many rows as columns; `lower`: the end of the error "…, if only lower tiles "
   /// Throws InvalidArgument.
   OwnedTiles(const char* operation, const views::TileDistribution& distribution, TilePart part, int rank,
              const char* lower);

@@ -61,7 +61,7 @@ void check_system(Factors kind, const OwnedTiles& a, const OwnedTiles& b) {
       b.part() != TilePart::whole)
     throw InvalidArgument(solve_operation, "b", to_string(db),
                           "all tiles of a matrix with the rows and the ranks of a, " + to_string(da) +
-                              ", and as many rows in a tile as a tile of a has columns");
+                              "; as many rows in a tile as columns in a tile of a");
   const bool is_lu = kind == Factors::lu;
   if (da.tile().rows % da.tile().columns != 0 || (is_lu && da.tile().rows != da.tile().columns))
     throw InvalidArgument(solve_operation, "a", to_string(da),

@@ -57,7 +57,8 @@ RankReport solve(const comm::Communicator& comm, Factors kind, const TileMatrix<
 /// The same for tiles in stores, within a limit of the memory for tiles of both matrices, with the same bits. A slot
 /// has room for the largest tile of both. The least limit is 3 slots, the tiles of one task. The report has both
 /// substitutions; its slots and block are those of the second. Also throws InvalidArgument, before anything is moved,
-/// for a limit below the least, which it names, and if both matrices have one store. Throws what the stores throw.
+/// for a limit below the least, which it names, and if both matrices have one store. Throws the exceptions of the
+/// stores.
 /// Not collective.
 template <class T>
 LimitedReport solve(Factors kind, const StoredMatrix<T>& a, StoredMatrix<T>& b, const MemoryLimit& limit,

@@ -32,9 +32,9 @@
 
 namespace aloni::tasks {
 
-/// The tasks of a block order. It respects all dependences of a rule in which step k reads finished tiles of tile
-/// column k or tile row k, as Cholesky, LU and substitutions do: no task comes before one for which it waits. Blocks go
-/// from the top down, or from the bottom up (TaskRule::is_bottom_up). Tasks without work (Kernel::provide) come first.
+/// The tasks of a block order: no task comes before one for which it waits. This holds for rules in which step k reads
+/// finished tiles of tile column k or tile row k, as Cholesky, LU and substitutions do. Blocks go from the top down, or
+/// from the bottom up (TaskRule::is_bottom_up). Tasks without work (Kernel::provide) come first.
 /// `owns`: which tiles; empty: all. The tasks of a rank are in the order that they have among all tasks.
 /// @pre block.rows, block.columns ≥ 1. Throws InvalidArgument.
 std::vector<Task> block_order(const TaskRule& rule, const views::TileShape& block,

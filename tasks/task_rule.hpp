@@ -1,6 +1,6 @@
 #pragma once
-// TaskRule: a task graph as formulas. It gives the successors of a task and the number of its predecessors, so nobody
-// holds the graph: a run remembers only the tasks that wait for some, but not all, of their predecessors.
+// TaskRule: a task graph as formulas. It gives the successors of a task and the number of its predecessors, so the
+// graph is never in memory: a run remembers only the tasks that wait for some, but not all, of their predecessors.
 // Each task writes one tile, and waits for tasks that wrote the tiles that it reads or writes. No task waits for a
 // reader: graphs with such dependences need a TaskGraph.
 //

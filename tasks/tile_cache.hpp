@@ -25,9 +25,9 @@
 //   - If all admitted tasks have ended, nothing is pinned but tiles of the next task. Each other slot is free, becomes
 //     free after a write-back, or holds a tile that can be evicted. So the next task gets its m slots.
 //   - Only the next task reserves slots. No two tasks hold a part of their slots and wait for each other.
-// Between ranks the same holds if the orders of all ranks are parts of one order, and ranks answer requests for
-// finished tiles without a slot. The first task of that order which has not ended is the first one of its rank. The
-// tiles of other ranks that it reads are finished, so they come.
+// Between ranks the same holds under two conditions. The orders of all ranks are parts of one order, and ranks answer
+// requests for finished tiles without a slot. The first task of that order which has not ended is the first one of its
+// rank. The tiles of other ranks that it reads are finished, so they come.
 //
 // With fewer slots the task with m tiles could never run: m is the least. Workers then wait for each other, since only
 // one task may be admitted at a time. With m slots for each worker all can run at once.
@@ -69,7 +69,7 @@ struct TileOrder {
   void add(std::span<const Use> tiles_of_task);
   /// The least number of slots: the largest number of tiles of one task.
   Index most_tiles() const;
-  /// What every run must move: tiles whose contents tasks need once, plus tiles that tasks change once.
+  /// The traffic of every run, at least: tiles whose contents tasks need once, plus tiles that tasks change once.
   /// `sizes`: of the tiles, by number; empty: 1 each. @pre as many as tiles
   Index compulsory(std::span<const Index> sizes = {}) const;
 };
@@ -133,7 +133,7 @@ class TileCache {
   Index slots() const { return slots_; }
   /// The slot of a tile; -1 if it has none. @pre 0 ≤ tile < order.tiles
   std::int32_t slot(std::int32_t tile) const { return tiles_[static_cast<std::size_t>(tile)].slot; }
-  /// Whether the slot of the tile has its contents. Otherwise the store has them, or nobody.
+  /// Whether the slot of the tile has its contents. Otherwise the store has them, or they do not exist yet.
   bool in_memory(std::int32_t tile) const {
     const State state = tiles_[static_cast<std::size_t>(tile)].state;
     return state == State::resident || state == State::writing;

@@ -11,11 +11,11 @@
 //
 // Use comm::Broadcast instead where all ranks come to the same call at the same time.
 //
-// The broadcast. Nobody sends a tile unasked, since only its reader knows when it has room. Each rank that reads a tile
-// asks the owner once. The owner has a list of the clients of the tile, each with its server; at first it serves all
-// itself. It answers a request with the tile, and hands half of the clients that it still serves to the new copy. The
-// answer carries that half. A request of a client that was handed on is forwarded to its server. So a tree grows in the
-// order of the requests. The client-server list is that of Tsujita, Endo and Fujisawa, "The Scalable Petascale
+// The broadcast. No rank sends a tile unasked, since only its reader knows when it has room. Each rank that reads a
+// tile asks the owner once. The owner has a list of the clients of the tile, each with its server; at first it serves
+// all itself. It answers a request with the tile, and hands half of the clients that it still serves to the new copy.
+// The answer carries that half. A request of a client that was handed on is forwarded to its server. So a tree grows in
+// the order of the requests. The client-server list is that of Tsujita, Endo and Fujisawa, "The Scalable Petascale
 // Data-Driven Approach for the Cholesky Factorization with Multiple GPUs", ESPM2 2015. Two differences: half of the
 // clients is handed on, and clients that have asked already are handed on with their requests, without a message.
 //
@@ -41,9 +41,9 @@
 // while others still work.
 //
 // Memory. A copy lives until its rank has released it and its list is empty. With set_most_clients(0) it lives only
-// until the release. If all ranks then ask in the order of their tasks, and these orders agree with one order of all
-// tasks, a limit on the copies of a rank cannot deadlock: the first task that has not run finds room. The least limit
-// is the largest number of copies between their first and last use.
+// until the release. Let all ranks then ask in the order of their tasks, and let these orders agree with one order of
+// all tasks. A limit on the copies of a rank cannot deadlock in this case: the first task that has not run finds room.
+// The least limit is the largest number of copies between their first and last use.
 //
 // Errors. InvalidArgument on this rank for a wrong event of its tasks, CommunicationError for a message that no correct
 // rank sends. Both leave the object as it was. Neither reaches other ranks: the caller poisons the communicator.
@@ -87,7 +87,7 @@ struct TileAction {
     forward_request,  ///< the same, for another rank's request
     send_payload,     ///< send the tile and `clients` to `rank`, then call sent()
     deliver,          ///< the tile is here: its tasks may run
-    free_copy,        ///< nobody needs this copy any more
+    free_copy,        ///< no task and no client needs this copy any more
     served,           ///< all clients of an own tile have it: its memory may be overwritten
     finished          ///< this rank gets no message any more. The last action.
   };

@@ -45,8 +45,8 @@ struct CommunicationTimes {
   double links_error() const;
 };
 
-/// Measures messages and halo exchanges of two ranks of the first node, and of two ranks of the first two nodes, while
-/// all other ranks wait. Equal on all ranks. Collective. On one rank: nothing.
+/// Measures messages and halo exchanges of two ranks of the first node, and of two ranks of the first two nodes. All
+/// other ranks wait meanwhile. Equal on all ranks. Collective. On one rank: nothing.
 /// @pre machine.links has the links of this job (measure_machine())
 std::vector<CommunicationTimes> measure_transfers(const comm::Communicator& comm, const model::Machine& machine,
                                                   const CollectiveMeasurementOptions& options = {});

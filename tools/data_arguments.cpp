@@ -12,10 +12,9 @@ namespace aloni::tools {
 void DataArguments::add_options(CLI::App& command) {
   command_ = &command;
   add_option(command, "--data", data_,
-             "Folder with data of MNIST (train-images-idx3-ubyte), of CIFAR-10 (data_batch_1.bin), or own arrays "
-             "(images and labels, masks or targets, as .npy or .json, or in one file .h5; docs/data.md), or "
-             "`synthetic`: made-up data for "
-             "any network, without a test set, for time and memory; needs --steps",
+             "Folder with data of MNIST (train-images-idx3-ubyte), of CIFAR-10 (data_batch_1.bin), or own arrays. Own "
+             "arrays are images with labels, masks or targets, as .npy or .json, or in one file .h5 (docs/data.md). "
+             "`synthetic`: made-up data for any network, without a test set, to measure time and memory; needs --steps",
              "DIR|synthetic")
       ->required();
   add_option(command, "--shift", shift_,

@@ -26,10 +26,11 @@ struct KernelCalibrationOptions {
 model::KernelTable& table_of(model::Machine& machine);
 
 /// Adds times of the kernels of random networks to the table for the layout of processes of `machine`: measured in
-/// steps (kernels_in_steps.hpp). Kernels are measured alone (kernel_measurement.hpp) on devices, for networks that need
-/// more than half of the memory of a rank, and for networks of two ranks if the number of ranks is odd.
-/// After each network `progress` gets the share of the time that is over and the number of kernels, and `save` may keep
-/// the machine in a file; both on all ranks.
+/// steps (kernels_in_steps.hpp). Kernels are measured alone (kernel_measurement.hpp) on devices, and for networks that
+/// need more than half of the memory of a rank. So are the kernels of networks of two ranks if the number of ranks is
+/// odd.
+/// After each network `progress` gets the share of the time that is over and the number of kernels. `save` may keep the
+/// machine in a file. Both are called on all ranks.
 /// Collective. Throws as measure_in_steps() and nn::measure_node.
 void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
                  const std::function<void(double share, std::size_t kernels)>& progress,

@@ -1,9 +1,9 @@
 #pragma once
 // Trains learned models of the times of kernels (model/learned_kernel.hpp) by this library's own networks: the recipe
-// of paper performance-models, section 3.1. Inputs and outputs are logarithms; the output is that of a factor. There
-// are five hidden layers of 50 with ReLU. Mean squared error, Adam with a rate of 1e-3 that falls to a tenth after 15
-// epochs without an improvement, early stop after 20. Of the problems a fifth is left out for the error. Of the others
-// each network has another fifth that decides its rate and its stop.
+// of paper performance-models, section 3.1. Inputs and outputs are logarithms; the output is the logarithm of a factor.
+// There are five hidden layers of 50 with ReLU. Mean squared error, Adam with a rate of 1e-3 that falls to a tenth
+// after 15 epochs without an improvement, early stop after 20. Of the problems a fifth is left out for the error. Of
+// the others each network has another fifth that decides its rate and its stop.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/learned_kernel.hpp>
 
@@ -24,7 +24,7 @@ struct LearnOptions {
   int most_epochs = 1000;
   Index batch = 16;
   std::uint64_t seed = 1;
-  std::string scratch_folder = {};  ///< for a file of weights; empty: that of the system
+  std::string scratch_folder = {};  ///< for a file of weights; empty: the system's folder
 };
 
 /// Least number of times for a model.

@@ -83,7 +83,7 @@ namespace {
 nn::SegmentCounts segments_of(const nn::StepPlan& plan, const MachineDescription& machine) {
   const nn::StepGraph graph = nn::graph_of(plan);
   const auto actions = nn::schedule(graph, {.kernels_ahead = machine.kernels_ahead()});
-  return nn::count_segments(nn::cut_into_segments(graph, actions, nn::streams_of(graph, actions, plan.streams)),
+  return nn::count_segments(nn::split_into_segments(graph, actions, nn::streams_of(graph, actions, plan.streams)),
                             actions);
 }
 

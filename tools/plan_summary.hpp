@@ -34,7 +34,7 @@ struct PlanRequest {
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead
 };
 
-/// One layer in one training step. Each number is that of the rank with the largest number.
+/// One layer in one training step. Each number is the largest one of all ranks.
 struct LayerSummary {
   std::string name, operation, grid;
   /// The input that a rank owns, and the input that it reads, on the rank that reads most.
@@ -44,7 +44,7 @@ struct LayerSummary {
   Index memory_bytes = 0;              ///< of its buffers and messages
 };
 
-/// One training step. Each number is that of the rank with the largest number.
+/// One training step. Each number is the largest one of all ranks.
 struct PlanSummary {
   std::vector<LayerSummary> layers;
   Index parameters = 0;  ///< of the network
@@ -56,7 +56,7 @@ struct PlanSummary {
   Index peak_bytes = 0;  ///< as a Network takes them: buffers share memory over time
   int peak_rank = 0;
   std::string peak_node;  ///< label of the node where the peak stands
-  /// Of the first rank, on a device: what a network with NetworkOptions::record repeats as graphs.
+  /// Of the first rank, on a device: the segments that a network with NetworkOptions::record repeats as graphs.
   std::optional<nn::SegmentCounts> segments = {};
   nn::MemorySavings savings = {};
   Index peak_bytes_without = 0;  ///< without savings; 0: there are none
@@ -72,7 +72,7 @@ struct PlanSummary {
 MachineDescription machine_of(const PlanRequest& request);
 
 /// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument, also if the peak is
-/// above the limit of memory, and what plan_kfac() throws.
+/// above the limit of memory, and the exceptions of plan_kfac().
 PlanSummary summarise(const PlanRequest& request);
 
 /// "8x28x28x1": samples, the spatial dimensions of the network, channels.

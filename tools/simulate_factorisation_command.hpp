@@ -30,7 +30,7 @@ class SimulateFactorisationCommand {
   void run() const;
 
  private:
-  /// A matrix on some ranks, and what was predicted.
+  /// A matrix on some ranks, and its prediction.
   struct Case {
     int ranks = 1;
     views::TileShape tile = 1;

@@ -1,5 +1,5 @@
 #pragma once
-// Borders of even blocks: the first (extent mod blocks) blocks have one element more. Distribution::block() cuts
+// Borders of even blocks: the first (extent mod blocks) blocks have one element more. Distribution::block() splits
 // dimensions so; other arithmetic on thousands of blocks needs no list of all borders.
 //
 //   even_border(28, 3, 1);      // 10: block 1 is [10, 19)

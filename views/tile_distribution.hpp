@@ -70,9 +70,9 @@ struct TileGrid {
 TileGrid squarest_grid(int ranks);
 
 /// A grid of one row whose ranks own tile columns in proportion to their speeds. The time of a factorisation is that of
-/// the rank with the most work for its speed: with equal shares one rank of half the speed doubles it. The cycle is the
-/// shortest one of at most 32 tile columns in which no rank has over 5 % more than its share, otherwise the best of
-/// them. Each rank has a column in it.
+/// the rank with the most work for its speed: with equal shares one rank of half the speed doubles it. The cycle has at
+/// most 32 tile columns. It is the shortest one in which no rank has over 5 % more than its share, otherwise the best
+/// one. Each rank has a column in it.
 /// Source: Boulet, Dongarra, Rastello, Robert and Vivien, "Algorithmic issues on heterogeneous computing platforms",
 /// Parallel Processing Letters 9 (1999): the next column goes to the rank that would end it first.
 /// @pre 1 to 32 speeds, in any unit, finite and above 0; each about 1/32 of their sum or more. Throws InvalidArgument.

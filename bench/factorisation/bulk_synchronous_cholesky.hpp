@@ -42,9 +42,9 @@ struct BulkSynchronousOptions {
 template <class T>
 class BulkSynchronousCholesky {
  public:
-  /// `a` outlives this object. Collective. Throws InvalidArgument on all ranks for less than one thread, a matrix that
-  /// is not square or lies on other ranks than those of `comm`, and for tiles whose rows are no multiple of their
-  /// columns; Unsupported in builds without kernels.
+  /// `a` outlives this object. Collective. Throws InvalidArgument on all ranks for less than one thread, and for a
+  /// matrix that is not square or not on the ranks of `comm`. Also for tiles whose rows are no multiple of their
+  /// columns. Throws Unsupported in builds without kernels.
   BulkSynchronousCholesky(const comm::Communicator& comm, tasks::TileMatrix<T>& a,
                           const BulkSynchronousOptions& options = {});
 

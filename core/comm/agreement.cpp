@@ -46,7 +46,7 @@ bool equal_on_all_ranks(const Communicator& comm, const std::vector<std::uint64_
   return least[0] == ~least[1];
 }
 
-/// Cuts two texts that begin alike, so that the difference is visible.
+/// Shortens texts that begin alike, so that the difference is visible.
 void shorten(std::vector<std::string>& texts) {
   constexpr std::size_t longest = 100, around = 20;
   const auto too_long = [](const std::string& t) { return t.size() > longest; };

@@ -72,8 +72,8 @@ class GroupedMessages {
   /// @pre the previous group of this object is finished
   void start(std::span<const detail::DeviceMessage> sends, std::span<const detail::DeviceMessage> receives,
              void* stream) const;
-  /// Later work of `stream` sees what the group has received, and may overwrite what it has sent. The host does not
-  /// wait. Throws like start().
+  /// Later work of `stream` sees the received messages, and may overwrite the sent ones. The host does not wait. Throws
+  /// like start().
   void finish(void* stream) const;
 
  private:

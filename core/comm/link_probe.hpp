@@ -8,7 +8,7 @@
 // messages gives the time that each message keeps the sender and the receiver busy. The latency is the rest.
 //
 // Switches and shaped links let the first bytes after a pause pass faster (a token bucket). They cancel in the slope
-// between two large sizes. The time per byte is this slope, or that of the smaller size if it is larger.
+// between two large sizes. The time per byte is this slope, or the time per byte of the smaller size if that is larger.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstddef>

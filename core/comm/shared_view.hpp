@@ -20,7 +20,7 @@
 
 namespace aloni::comm {
 
-/// Whether the elements of new memory are set to zero. Pages that nobody touches take no memory.
+/// Whether the elements of new memory are set to zero. Pages that are never touched take no memory.
 enum class SharedViewContents : std::uint8_t { zeros, undefined };
 
 /// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. The View lies in

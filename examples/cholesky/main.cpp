@@ -355,7 +355,7 @@ bool run(const Communicator& comm, const Options& options) {
     std::printf("on a device, with %.2f ms of copies before and after the tasks; the product is that of the host\n",
                 best->copy_seconds * 1e3);
   if (limited || options.device)
-    std::printf("%.1f MB moved, %.2f of what must be: %" PRId64 " tiles loaded, %" PRId64 " written, %" PRId64
+    std::printf("%.1f MB moved, %.2f of the compulsory traffic: %" PRId64 " tiles loaded, %" PRId64 " written, %" PRId64
                 " evicted\n",
                 static_cast<double>(best->swaps.bytes()) * 1e-6,
                 static_cast<double>(best->swaps.bytes()) / static_cast<double>(best->compulsory_bytes),

@@ -30,7 +30,7 @@ constexpr const char* usage =
     "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
     "  --memory BYTES    keep so many bytes of tiles in memory on each rank, such as 1500000, 512M or 2G, the others\n"
     "                    in a file\n"
-    "  --swap FOLDER     folder of that temporary file (that of temporary files), or \"memory\"\n"
+    "  --swap FOLDER     folder of that temporary file (default: TMPDIR, or /tmp), or \"memory\"\n"
     "  --evict RULE      which tile leaves memory: that whose next use is furthest (default), or lru\n"
     "  --device          factorise on the GPU, on one rank, in tiles of 1024 (unless --tile says otherwise) by 4\n"
     "                    workers (unless --workers does). --memory is then a limit of its memory, and the other tiles\n"
@@ -47,7 +47,7 @@ struct Options {
   std::vector<double> speeds;  ///< of the ranks; empty: equal
   Index memory = 0;            ///< bytes; 0: no limit
   bool lru = false;
-  std::string swap;  ///< folder, or "memory"; empty: that of temporary files
+  std::string swap;  ///< folder, or "memory"; empty: the folder of temporary files
   bool device = false;
   std::string matrix, json, svg, trace;
 };

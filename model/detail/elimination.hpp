@@ -8,8 +8,9 @@
 //     elimination.choose(options);                        // the options that have it
 //   }
 //
-// The table of a layer: the least sum of all terms that contain it, or a layer that was eliminated before it, over the
-// options of its neighbours at that time. Source: Bertele and Brioschi, Nonserial dynamic programming, 1972.
+// The table of a layer has an entry for each combination of options of its neighbours at that time. An entry is the
+// least sum of all terms that contain the layer, or a layer that was eliminated before it. Source: Bertele and
+// Brioschi, Nonserial dynamic programming, 1972.
 #include <aloni/model/assignment.hpp>
 
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace aloni::nn::checkpoint {
 
 using views::Box;
 
-std::vector<Box> cut_box(const Box& box, Index element_bytes, Index most_bytes) {
+std::vector<Box> split_box(const Box& box, Index element_bytes, Index most_bytes) {
   if (box.empty()) return {};
   const Index bytes = box.size() * element_bytes;
   // The first dimension that can be divided: its parts are contiguous.
@@ -27,7 +27,7 @@ std::vector<Box> cut_box(const Box& box, Index element_bytes, Index most_bytes) 
     piece.lo[d] = lo;
     piece.hi[d] = std::min(box.hi[d], lo + slices_of_piece);
     // A single slice may still be too large.
-    const std::vector<Box> parts = cut_box(piece, element_bytes, most_bytes);
+    const std::vector<Box> parts = split_box(piece, element_bytes, most_bytes);
     pieces.insert(pieces.end(), parts.begin(), parts.end());
   }
   return pieces;

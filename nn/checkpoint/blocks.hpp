@@ -8,9 +8,9 @@
 
 namespace aloni::nn::checkpoint {
 
-/// Cuts a box into pieces of at most `most_bytes` bytes, and at least one element. Pieces of a dense box, channels
+/// Splits a box into pieces of at most `most_bytes` bytes, and at least one element. Pieces of a dense box, channels
 /// last, are contiguous in it. @pre element_bytes ≥ 1, most_bytes ≥ 1
-std::vector<views::Box> cut_box(const views::Box& box, Index element_bytes, Index most_bytes);
+std::vector<views::Box> split_box(const views::Box& box, Index element_bytes, Index most_bytes);
 
 /// The writer of each piece, so that each of `writers` ranks writes about the same number of bytes: the largest piece
 /// first, each to the writer with the fewest bytes. Equal on all ranks. @pre writers ≥ 1, bytes ≥ 0

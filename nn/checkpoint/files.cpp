@@ -79,7 +79,7 @@ PartBoxes boxes_of_part(std::span<const TensorSource> tensors, int rank, int ran
   std::map<int, std::vector<Piece>> pieces;  // by TensorSource::blocks: ranks with equal pieces have equal lists
   for (std::size_t t = 0; t < tensors.size(); ++t)
     for (const views::Box& box : tensors[t].own)
-      for (const views::Box& piece : cut_box(box, bytes_of(tensors[t].type), most_block_bytes))
+      for (const views::Box& piece : split_box(box, bytes_of(tensors[t].type), most_block_bytes))
         pieces[tensors[t].blocks].push_back({t, piece});
   PartBoxes part{.boxes = std::vector<std::vector<views::Box>>(tensors.size())};
   for (const auto& [blocks, group] : pieces) {

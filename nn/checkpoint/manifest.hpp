@@ -5,7 +5,8 @@
 //   m.state.integers.at("step");                          // 1200
 //   for (const SavedTensor& t : m.tensors) …              // name, type, extents, and the blocks that cover it
 //
-// A tensor is cut into blocks. Each block is a box of the tensor, dense and channels last, at an offset of a data file.
+// A tensor is split into blocks. Each block is a box of the tensor, dense and channels last, at an offset of a data
+// file.
 #include <aloni/core/index.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/views/box.hpp>

@@ -17,8 +17,8 @@ namespace aloni::nn {
 /// Bytes of own arrays are multiplied by 1/255. The number of classes is the largest label of the samples, plus one.
 /// A path that ends with .h5 or .hdf5 is a file whose data sets have the names of own arrays (nn/data/hdf5_array.hpp).
 /// Reads headers, and the labels of samples. Not collective: wrap it in comm::collectively.
-/// Throws FileError naming the path: nothing of these kinds, two candidates for one array, a size or type that does not
-/// fit, and test samples with other extents than training samples.
+/// Throws FileError naming the path if it has no data of these kinds, or two candidates for one array. Also for a size
+/// or type that does not fit, and for test samples with other extents than training samples.
 TrainAndTestSets open_data_sets(const std::string& path);
 
 }  // namespace aloni::nn

@@ -45,8 +45,8 @@ struct TrainAndTestSets {
   std::optional<Dataset> test = {};
 };
 
-/// Throws InvalidArgument with `operation` if a member contradicts another one: no inputs, targets without a kind or of
-/// another size, labels that are no integers, several labels for a sample or a pixel, a deviation that is not above 0.
+/// Throws InvalidArgument with `operation` for a set without inputs, targets without a kind or of another size, and
+/// labels that are no integers. Also for several labels of a sample or a pixel, and a deviation that is not above 0.
 void check(const Dataset& set, const std::string& operation);
 
 /// Stored values of `type` in their usual range: bytes are multiplied by 1/255, all others stay.

@@ -20,7 +20,7 @@ struct HostBatch {
   std::vector<T> targets;   ///< of the elements of BatchPart::output
 };
 
-/// The boxes of a rank in a mini-batch, and what the loss wants. Samples count within the mini-batch.
+/// The boxes of a rank in a mini-batch, and the kind of targets of the loss. Samples count within the mini-batch.
 struct BatchPart {
   views::Box input;   ///< Network::input_box()
   views::Box output;  ///< Network::output_box(); empty: no labels and no targets are read
@@ -42,9 +42,9 @@ void read_batch(const Dataset& set, const AugmentationDraws& draws, std::span<co
                 const BatchPart& part, HostBatch<T>& batch);
 
 /// Throws InvalidArgument with `operation`, naming the extents or kinds that differ, if a network cannot learn from the
-/// set: samples of other extents than its input, targets of another kind than its loss has, targets of other extents
-/// than its output, more classes than logits. Also throws for shifts of targets whose extents in space differ from
-/// those of the input. `set_name`: "training set". @pre check(set)
+/// set. Either the samples have other extents than its input. Or the targets have another kind than its loss, other
+/// extents than its output, or more classes than logits. Also throws for shifts of targets whose extents in space
+/// differ from those of the input. `set_name`: "training set". @pre check(set)
 void check_fits(const Dataset& set, const std::string& set_name, const NetworkDescription& network,
                 const AugmentationOptions& augmentation, const std::string& operation);
 

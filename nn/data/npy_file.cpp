@@ -16,7 +16,7 @@ std::vector<Index> shape_of(const views::Extents& all, int spatial_rank) {
   return {e[0], e[2], e[3], e[4]};
 }
 
-/// Removes the file of a name once nobody needs it.
+/// Removes the file of a name once it is not needed any more.
 std::shared_ptr<const void> removed_at_end(io::FileSystem& files, std::string path) {
   auto remove = [&files](const std::string* name) {
     try {

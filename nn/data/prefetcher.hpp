@@ -9,7 +9,8 @@
 //   while (const HostBatch<float>* batch = batches.next()) step(*batch);   // valid until the next call of next()
 //
 // Items are made one after another, in order, into two buffers that are used again. The function runs on the thread of
-// the prefetcher only. It uses neither MPI nor Kokkos, and what it reads must not change while the prefetcher lives.
+// the prefetcher only. It uses neither MPI nor Kokkos. The data that it reads must not change while the prefetcher
+// lives.
 #include <condition_variable>
 #include <cstdint>
 #include <exception>

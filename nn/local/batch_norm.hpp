@@ -76,8 +76,8 @@ template <class T, class Exec>
 void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums, Array<T, Exec> dgamma,
                                     OutArray<T, Exec> dbeta);
 
-/// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), with the sums of the whole group, plus `summand` if it has
-/// memory. dx may be dy or the summand. Computed in the type of the parameters. `beta_of_relu`: beta, if dy is the
+/// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), with the sums of the whole group. `summand` is added if it
+/// has memory. dx may be dy or the summand. Computed in the type of the parameters. `beta_of_relu`: beta, if dy is the
 /// gradient of a ReLU of the output; otherwise extent 0.
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,

@@ -1,6 +1,7 @@
 #pragma once
-// The implementation that computes a pass of a convolution fastest. A pure rule: it uses the problem and what the
-// machine has (MachineDescription). So all ranks choose the same, and any plan names the kernels that run.
+// The implementation that computes a pass of a convolution fastest. A pure rule: it uses the problem and the facts of
+// the machine (MachineDescription). So all ranks choose the same implementation, and any plan names the kernels that
+// run.
 //
 // The sources of a choice, in their order:
 //   1. measured times of the problem (MachineDescription::convolutions, which a machine file brings);
@@ -45,7 +46,7 @@ struct ConvolutionChoice {
   friend bool operator==(const ConvolutionChoice&, const ConvolutionChoice&) = default;
 };
 
-/// A measured implementation takes the place of that of the rules if it is faster by this share or more.
+/// A measured implementation takes the place of the one of the rules if it is faster by this share or more.
 inline constexpr double least_gain_of_choice = 0.05;
 
 /// Equal on all ranks with equal machines. Takes no implementation that cannot_run() or whose workspace is larger than

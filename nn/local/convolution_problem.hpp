@@ -7,9 +7,9 @@
 //
 //   i = o * stride + k * dilation + offset
 //
-// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's
-// edge) or positive (an input box that is larger than this part of the output needs). So the same numbers describe an
-// unsplit tensor, a ghosted box, and its interior or its border.
+// and an i outside the input box reads as zero. `offset` is negative for padding, and for ghosts that the domain's edge
+// clips. It is positive for an input box that is larger than this part of the output needs. So the same numbers
+// describe an unsplit tensor, a ghosted box, and its interior or its border.
 //
 // With groups, channels and filters are split into `groups` runs of equal length. The filters of a run read the
 // channels of the same run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g =
@@ -72,8 +72,8 @@ std::string_view name(ConvolutionPass pass);
 /// The backend with this name; none for an unknown name.
 std::optional<ConvolutionBackend> convolution_backend_named(std::string_view name);
 
-/// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels of a group
-/// × filters (padding counted as if it were data, the usual convention).
+/// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels of a group ×
+/// filters. Padding counts as data, as usual.
 double flops(const ConvolutionProblem& problem);
 
 /// Bytes of scratch memory that a kernel of one pass takes, as an estimate: dense copies, and the gradient of the
@@ -89,8 +89,8 @@ Index bytes_as_floats(const ConvolutionProblem& problem);
 /// with groups, "…x6, groups 3, kernel …".
 std::string to_string(const ConvolutionProblem& problem);
 
-/// Throws InvalidArgument if an extent is negative, if a kernel, stride, dilation or number of groups is not positive,
-/// or if the groups do not divide channels and filters.
+/// Throws InvalidArgument if an extent is negative, or if a kernel, stride, dilation or number of groups is not
+/// positive. Also if the groups do not divide channels and filters.
 void validate(const ConvolutionProblem& problem);
 
 }  // namespace aloni::nn::local

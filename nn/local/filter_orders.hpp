@@ -44,7 +44,7 @@ class Scratch {
   /// The place of reordered filters that all stores share.
   struct SharedFilters;
   /// From now on new orders of filters lie in one place, as large as the largest of them. A call reorders its filters
-  /// unless it finds them there. Training changes all filters in each step, so nothing is reordered more often than
+  /// unless it finds them there. Training changes all filters in each step. So nothing is reordered more often than
   /// before, as long as the calls for one layer follow each other. A gradient of filters that must be reordered lies
   /// there too, since no kernel reads filters meanwhile. @pre no store has an order
   void share_filters();

@@ -13,7 +13,7 @@ namespace aloni::nn::local {
 /// Cross-entropy of softmax(logits) with one label per sample; logits are (N,1,1,1,C). dlogits = scale × (softmax -
 /// target). Stable for logits of any size. The first of the largest logits is the prediction. A label outside [0, C)
 /// makes loss and gradient of its sample NaN: readers of data have to refuse it.
-/// `smoothing`: s in [0, 1). The target of the label is 1 - s + s / C, and that of each other class s / C.
+/// `smoothing`: s in [0, 1). The target of the label is 1 - s + s / C, and the target of each other class s / C.
 template <class T, class Exec>
 void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<int, Exec> labels, double scale,
                            Tensor<T, Exec> dlogits, OutArray<double, Exec> result, double smoothing = 0);

@@ -64,14 +64,14 @@ struct AddChunks {
   Array<const double, Exec> chunks;
   TensorsOfNorms<Exec> tensors;
   int block;
-  bool counts;
+  bool is_first_copy;
   Array<double, Exec> sums;
 
   KOKKOS_FUNCTION void operator()(const Index t) const {
     const NormTensor& tensor = tensors(t);
     double sum = 0;
     for (Index c = tensor.first_chunk; c < tensor.end_chunk; ++c) sum += chunks(c);
-    for (int b = 0; b < tensor.blocks; ++b) sums(tensor.first_sum + b) = counts && b == block ? sum : 0.0;
+    for (int b = 0; b < tensor.blocks; ++b) sums(tensor.first_sum + b) = is_first_copy && b == block ? sum : 0.0;
   }
 };
 
@@ -131,11 +131,11 @@ void sum_squares(const Exec& exec, InArray<T, Exec> values, std::type_identity_t
 
 template <class Exec>
 void add_chunks(const Exec& exec, InArray<double, Exec> chunks, std::type_identity_t<TensorsOfNorms<Exec>> tensors,
-                int block, bool counts, OutArray<double, Exec> sums) {
+                int block, bool is_first_copy, OutArray<double, Exec> sums) {
   const auto count = static_cast<Index>(tensors.extent(0));
   if (count == 0) return;
   Kokkos::parallel_for("aloni::nn::add_chunks", detail::Range<Exec>(exec, 0, count),
-                       detail::AddChunks<Exec>{chunks, tensors, block, counts, sums});
+                       detail::AddChunks<Exec>{chunks, tensors, block, is_first_copy, sums});
 }
 
 template <class Exec>

@@ -20,10 +20,11 @@ template <class T, class Exec>
 void sum_squares(const Exec& exec, InArray<T, Exec> values, std::type_identity_t<RunsOfNorms<Exec>> runs, Index chunks,
                  OutArray<double, Exec> sums);
 
-/// Adds the chunks of each tensor. sums[first_sum + block] = the sum if `counts`; all other sums of the tensor = 0.
+/// Adds the chunks of each tensor. If `is_first_copy`, sums[first_sum + block] = the sum. All other sums of the tensor
+/// become 0.
 template <class Exec>
 void add_chunks(const Exec& exec, InArray<double, Exec> chunks, std::type_identity_t<TensorsOfNorms<Exec>> tensors,
-                int block, bool counts, OutArray<double, Exec> sums);
+                int block, bool is_first_copy, OutArray<double, Exec> sums);
 
 /// Which factors an update needs, and its options.
 struct FactorOptions {

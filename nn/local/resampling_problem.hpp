@@ -22,8 +22,8 @@ struct ResamplingProblem {
 std::string to_string(const ResamplingProblem& problem);
 
 /// Throws InvalidArgument if an extent is negative, a map is invalid, or the rules differ. It also throws if a box
-/// extends beyond its tensor, if the input box lacks an input of the output box, or if a window may have more than
-/// 2^31 - 1 elements.
+/// extends beyond its tensor, or if the input box lacks an input of the output box. It also throws if a window may have
+/// more than 2^31 - 1 elements.
 void validate(const ResamplingProblem& problem);
 
 }  // namespace aloni::nn::local

@@ -17,7 +17,7 @@ namespace aloni::nn {
 
 namespace {
 
-/// Bytes and flops of the layers on one rank, by which the layers are cut.
+/// Bytes and flops of the layers on one rank, by which the layers are split into blocks.
 class LayerSizes {
  public:
   LayerSizes(const NetworkDescription& network, const NetworkPlan& layers, const StepPlan& plan)
@@ -38,7 +38,7 @@ class LayerSizes {
   int size() const { return static_cast<int>(layers_.layers.size()); }
   /// Bytes of the outputs of layers up to i that later layers read.
   Index crossing(int i) const { return crossing_[static_cast<std::size_t>(i)]; }
-  /// Whether the next layer has the buffer of this one: a cut between them would keep it, and compute nothing again.
+  /// Whether the next layer has the buffer of this one: a split between them would keep it, and compute nothing again.
   bool shares_buffer_with_next(int i) const {
     return i + 1 < size() && owner_[static_cast<std::size_t>(i) + 1] == owner_[static_cast<std::size_t>(i)];
   }
@@ -71,8 +71,8 @@ class LayerSizes {
   std::vector<Index> bytes_before_ = {0};
 };
 
-/// All layers in blocks of at most `most` bytes, where that is possible, with the fewest bytes across the cuts.
-Recomputation cut(const LayerSizes& sizes, Index most) {
+/// All layers in blocks of at most `most` bytes, where that is possible, with the fewest bytes across the splits.
+Recomputation split_layers(const LayerSizes& sizes, Index most) {
   const int n = sizes.size();
   std::vector<Index> best(static_cast<std::size_t>(n) + 1, std::numeric_limits<Index>::max());
   std::vector<int> first_of(static_cast<std::size_t>(n) + 1, 0);  // of the block that ends before a layer
@@ -182,7 +182,7 @@ class RecomputationSearch {
     const Index all = sizes_->bytes({0, sizes_->size() - 1});
     std::vector<Recomputation> found;
     for (double share = 1; share > 1e-3; share /= 1.6) {
-      Recomputation blocks = cut(*sizes_, static_cast<Index>(static_cast<double>(all) * share));
+      Recomputation blocks = split_layers(*sizes_, static_cast<Index>(static_cast<double>(all) * share));
       if (std::ranges::find(found, blocks) == found.end()) found.push_back(std::move(blocks));
     }
     return found;

@@ -9,10 +9,10 @@
 // The memory is PlanMemoryUse::peak of the training step, on the rank that takes most. Libraries, code and pages of
 // other ranks come on top (nn/plan/process_memory.hpp).
 //
-// The layers are cut into blocks where few bytes cross. A cut costs the bytes of the tensors that are read behind it,
-// because they are kept. For each of several sizes of blocks, dynamic programming finds the cuts that keep fewest bytes
-// while no block has more bytes than that size. Then blocks are taken by descending bytes dropped per flop, until the
-// peak of the plan is within the limit. Of all sizes, the choice with fewest flops counts.
+// The layers are split into blocks. A split costs the bytes of the tensors that are read behind it, because they are
+// kept. For each of several sizes of blocks, dynamic programming finds the splits that keep fewest bytes. No block has
+// more bytes than that size. Then blocks are taken by descending bytes dropped per flop, until the peak of the plan is
+// within the limit. Of all sizes, the choice with fewest flops counts.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -24,7 +24,7 @@
 
 namespace aloni::nn {
 
-/// A recomputation with its price. Each number is that of the rank with the largest number.
+/// A recomputation with its price. Each number is the largest one of all ranks.
 struct PricedRecomputation {
   Recomputation blocks = {};
   Index peak_bytes = 0;         ///< PlanMemoryUse::peak of the training step

@@ -43,7 +43,7 @@ double flops(const ConvolutionWork& w) { return flops_of(w.calls); }
 double flops(const FilterGradientWork& w) { return flops_of(w.calls); }
 double flops(const WeightsWork&) { return 0; }
 double flops(const BiasWork& w) { return number_of(w.region); }
-double flops(const BiasGradientWork& w) { return w.counts ? number_of(w.region) : 0; }
+double flops(const BiasGradientWork& w) { return w.contributes ? number_of(w.region) : 0; }
 double flops(const OffloadWork&) { return 0; }
 double flops(const RoundingWork& w) { return w.bias == no_buffer ? 0 : number_of(w.region); }
 
@@ -101,7 +101,7 @@ double flops(const NormalisationWork& w) {
     case NormalisationStage::gradient_sums:
       return (gradient_sums + sign) * n;
     case NormalisationStage::scale_gradients:  // group normalisation adds sums that it has
-      return is_layer && w.counts ? gradient_sums * n : 0;
+      return is_layer && w.is_first_copy ? gradient_sums * n : 0;
     case NormalisationStage::backward:
       break;
   }
@@ -113,7 +113,7 @@ double flops(const GlobalAverageWork& w) {
 }
 
 double flops(const DenseWork& w) {
-  if (w.pass == DensePass::parameters && !w.counts) return 0;
+  if (w.pass == DensePass::parameters && !w.contributes) return 0;
   return 2.0 * static_cast<double>(w.samples) * static_cast<double>(w.features) * static_cast<double>(w.inputs);
 }
 
@@ -147,7 +147,7 @@ double flops(const LossWork& w) {
 }
 
 /// A comparison, or a difference, of each element.
-double flops(const MetricsWork& w) { return w.counts ? number_of(w.region) : 0; }
+double flops(const MetricsWork& w) { return w.is_first_copy ? number_of(w.region) : 0; }
 
 /// Two products and a sum per element.
 double flops(const AccumulationWork& w) { return 3 * static_cast<double>(w.elements); }

@@ -9,9 +9,9 @@
 //
 // A kernel whose operands lie in the cache of its core takes half of the time of a kernel that reads main memory. So a
 // measurement in a loop is wrong for most nodes. In a step the caches have the operands that were used last. The bytes
-// that the nodes in between use are the stack distance of an operand (Mattson, Gecsei, Slutz and Traiger, Evaluation
-// techniques for storage hierarchies, 1970). An LRU cache still has the operand if it is larger than this distance.
-// Places in memory count, not buffers: a new gradient lies where another one lay that was read a moment ago.
+// that the nodes in between use are the stack distance of an operand. An LRU cache still has the operand if it is
+// larger than this distance. Source: Mattson, Gecsei, Slutz and Traiger, Evaluation techniques for storage hierarchies,
+// 1970. Places in memory count, not buffers: a new gradient lies where another one lay that was read a moment ago.
 //
 // Pure arithmetic on the plan.
 #include <aloni/nn/network_description.hpp>
@@ -44,8 +44,9 @@ struct IsolatedNode {
   /// Bytes that a step uses between the last node with the same code_of() and this one. Its code and branches are
   /// in the core's caches only if these are few.
   double code_distance = 0;
-  /// A network whose Parameters have the memory that the node's kernel takes from there, if it takes any: the tensors
-  /// of an update in their order, one segment; running statistics; or the place of the loss behind the gradients.
+  /// A network whose Parameters have the memory that the node's kernel takes from them, if it takes any. This memory is
+  /// the tensors of an update in their order, as one segment; running statistics; or the place of the loss behind the
+  /// gradients.
   std::optional<NetworkDescription> parameters = {};
 
   int node() const { return static_cast<int>(plan.nodes.size()) - 1; }

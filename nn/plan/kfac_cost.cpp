@@ -18,7 +18,7 @@ Index triangle_of(Index order) { return order * (order + 1) / 2; }
 /// The outputs whose products a node adds to the factors.
 Index counted_pixels(const PlanNode& node) {
   if (const auto* dense = std::get_if<DenseWork>(&node.work))
-    return dense->pass == DensePass::parameters && dense->counts ? dense->samples : 0;
+    return dense->pass == DensePass::parameters && dense->contributes ? dense->samples : 0;
   Index pixels = 0;
   if (const auto* filters = std::get_if<FilterGradientWork>(&node.work))
     for (const ConvolutionCall& call : filters->calls)  // one that computes nothing has no samples

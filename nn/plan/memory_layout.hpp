@@ -6,9 +6,9 @@
 //   layout.private_bytes + layout.shared_bytes;          // instead of the sum of all buffers
 //   layout.places.at("conv1_dy").offset;
 //
-// A buffer is in use from the first to the last node that uses it, except where its contents are computed again later,
-// or lie in host memory (PlanBuffer::unused). This holds in the list of the plan, and in the order of schedule(). A
-// transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
+// A buffer is in use from the first to the last node that uses it. It is not in use where its contents are computed
+// again later, or lie in host memory (PlanBuffer::unused). This holds in the list of the plan, and in the order of
+// schedule(). A transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
 // before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
 // order of the actions stays as it was.
 //

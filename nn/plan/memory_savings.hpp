@@ -22,7 +22,7 @@
 
 namespace aloni::nn {
 
-/// Each number is that of the rank with the largest number.
+/// Each number is the largest one of all ranks.
 struct MemorySavings {
   PricedRecomputation recomputation = {};  ///< with the peak and the flops of the step, offloading included
   Offloading offload = {};

@@ -42,7 +42,7 @@ NormLayout lay_out_norms(const ParameterLayout& parameters, int rank) {
   for (std::size_t s = 0; s < parameters.blocks.size(); ++s) {
     const int blocks = parameters.blocks[s];
     NormSegment segment{.first_tensor = layout.tensors.size(), .block = rank % blocks};
-    segment.counts = blocks == 1 || rank < blocks;
+    segment.is_first_copy = blocks == 1 || rank < blocks;
     Index& sums = blocks == 1 ? layout.whole_sums : layout.block_sums;
     for (std::size_t p = 0; p < parameters.places.size(); ++p) {
       const ParameterPlace& place = parameters.places[p];

@@ -35,7 +35,7 @@ struct NormSegment {
   Index chunks = 0, elements = 0;
   std::size_t first_tensor = 0, tensors = 0;  ///< in NormLayout::tensors
   int block = 0;                              ///< of this rank
-  bool counts = true;  ///< false: another rank writes the sums of the same block, and this one zeros
+  bool is_first_copy = true;                  ///< false: another rank writes the sums of this block, and this one zeros
 };
 
 struct NormLayout {

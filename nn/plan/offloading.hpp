@@ -1,7 +1,8 @@
 #pragma once
-// Activations that a training step moves from the device to host memory after their last use in the forward pass, and
-// back before their first use in the backward pass. The copies run beside kernels, on a stream of their own
-// (nn/stream_plan.hpp). This saves memory of the device for traffic to the host; results have the same bits.
+// Activations that lie in host memory between both passes of a training step. They leave the device after their last
+// use in the forward pass, and return before their first use in the backward pass. The copies run beside kernels, on a
+// stream of their own (nn/stream_plan.hpp). This saves memory of the device for traffic to the host; results have the
+// same bits.
 //
 //   StepOptions options;
 //   options.offload = offloaded_layers(net, "block1.*,block2.*");
@@ -10,13 +11,14 @@
 //   use.host;                                    // in host memory
 //
 // The buffers of a layer that move: its output, its copies of inputs with ghosts, and the positions of maxima. Small
-// buffers, such as means and deviations, stay. So does all that the backward pass does not read, or computes again
-// (nn/plan/recomputation.hpp). A buffer that several layers share belongs to the layer that writes it first.
+// buffers, for example means and deviations, stay. So do buffers that the backward pass does not read, or computes
+// again (nn/plan/recomputation.hpp). A buffer that several layers share belongs to the layer that writes it first.
 //
-// A buffer begins to return so early that the kernels before its use take as long as the copy, and its memory is taken
-// until the kernels behind its last use have taken as long. Buffers of at most two nodes are on their way at once, in
-// each direction: copies that take longer than kernels make kernels wait, and need no more memory. Source: Rhu,
-// Gimelshein, Clemons, Zulfiqar and Keckler, vDNN: Virtualized deep neural networks, 2016, section III.
+// A buffer begins to return so early that the kernels before its use take as long as the copy. Its memory on the device
+// is taken until the kernels behind its last use have taken as long as the copy to the host. Buffers of at most two
+// nodes are on their way at once, in each direction: copies that take longer than kernels make kernels wait, and need
+// no more memory. Source: Rhu, Gimelshein, Clemons, Zulfiqar and Keckler, vDNN: Virtualized deep neural networks, 2016,
+// section III.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 

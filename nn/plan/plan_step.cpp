@@ -80,7 +80,7 @@ class StepPlanner : detail::PlannedLayers {
     lay_out_activations();
     if (trains()) lay_out_gradients();
     for (int i = 0; i < size(); ++i)
-      for (Edge& edge : node(i).inputs) connect(i, edge);
+      for (InputEdge& edge : node(i).inputs) connect(i, edge);
     for (int i = 0; i < size(); ++i) make_planner(i);
     for (int i = 0; i < size(); ++i)
       if (merged_.is_pooled(i)) plan_.pooled_relus.push_back(i);
@@ -110,8 +110,8 @@ class StepPlanner : detail::PlannedLayers {
   }
 
  private:
-  struct Edge {
-    explicit Edge(const LayerInput& in) : plan(in) {}
+  struct InputEdge {
+    explicit InputEdge(const LayerInput& in) : plan(in) {}
 
     const LayerInput& plan;
     BufferId x = no_buffer, dx = no_buffer;
@@ -124,10 +124,10 @@ class StepPlanner : detail::PlannedLayers {
     bool waits = false;                 ///< contributes_first, but is added behind the other summand
     /// The edge whose contribution waits for dx, which is the producer's dy. A node adds it, or the kernel that
     /// computes dx (adds_gradients()). Null: none.
-    const Edge* waiting = nullptr;
+    const InputEdge* waiting = nullptr;
   };
   struct Node {
-    std::vector<Edge> inputs;
+    std::vector<InputEdge> inputs;
     BufferId y = no_buffer, dy = no_buffer;
     std::unique_ptr<ConvolutionPlanner> convolution;
     std::unique_ptr<LayerPlanner> other;
@@ -151,7 +151,7 @@ class StepPlanner : detail::PlannedLayers {
         {.name = std::move(name), .role = role, .type = builder_.activations(), .owned = owned, .box = box});
   }
   /// "conv1_dx"; "add1_dx1" for the second input.
-  std::string edge_name(int i, const char* what, const Edge& edge) {
+  std::string edge_name(int i, const char* what, const InputEdge& edge) {
     const auto& inputs = node(i).inputs;
     const auto k = static_cast<int>(&edge - inputs.data());
     return name_of(i) + what + (inputs.size() > 1 ? std::to_string(k) : "");
@@ -222,7 +222,7 @@ class StepPlanner : detail::PlannedLayers {
       Node& n = node(i);
       n.inputs.reserve(layer(i).inputs.size());
       for (const LayerInput& in : layer(i).inputs) n.inputs.emplace_back(in);
-      for (Edge& edge : n.inputs) {
+      for (InputEdge& edge : n.inputs) {
         if (concatenates(i)) continue;
         edge.x = output_of(edge.plan.source);
         if (edge.plan.mode != InputMode::separate) continue;
@@ -235,7 +235,7 @@ class StepPlanner : detail::PlannedLayers {
             : merged_.computes_in_place(i) || merged_.passes_input_on(i) ? n.inputs[0].x
                                                                          : buffer_of_output(i);
       if (concatenates(i))
-        for (Edge& edge : n.inputs) edge.x = n.y;
+        for (InputEdge& edge : n.inputs) edge.x = n.y;
     }
     plan_.input = input_;
     plan_.output = node(size() - 1).y;
@@ -297,7 +297,7 @@ class StepPlanner : detail::PlannedLayers {
     for (int i = 0; i < size(); ++i) plan_.gradients.push_back(node(i).dy);
     order_contributions();
     for (int i = 0; i < size(); ++i) {
-      for (Edge& edge : node(i).inputs) {
+      for (InputEdge& edge : node(i).inputs) {
         if (!wants_gradient(edge.plan.source)) continue;
         if (concatenates(i)) {
           edge.dx = node(i).dy;
@@ -362,7 +362,7 @@ class StepPlanner : detail::PlannedLayers {
     return same_distribution ? TransferPurpose::ghosts : TransferPurpose::redistribution;
   }
 
-  void connect(int i, Edge& edge) {
+  void connect(int i, InputEdge& edge) {
     const Distribution& from = layers_.output_of(edge.plan.source);
     const BufferId producer = output_of(edge.plan.source);
     const auto needed = [&](int r) { return layer(i).needed_of(edge.plan, r); };
@@ -387,7 +387,7 @@ class StepPlanner : detail::PlannedLayers {
       connect_gradient(i, edge);
   }
 
-  void connect_gradient(int i, Edge& edge) {
+  void connect_gradient(int i, InputEdge& edge) {
     const Distribution& producer = layers_.output_of(edge.plan.source);
     const bool same = same_distribution(edge.plan);
     // Destination of the last stage: the producer's dy, or a summand of it.
@@ -425,10 +425,10 @@ class StepPlanner : detail::PlannedLayers {
   /// the first one waits. A part of a concatenation waits only for a layer that adds it to dx in one kernel: until then
   /// the other parts would keep their memory too.
   void order_contributions() {
-    std::vector<Edge*> first(nodes_.size() + 1, nullptr);
+    std::vector<InputEdge*> first(nodes_.size() + 1, nullptr);
     std::vector<bool> is_part(nodes_.size() + 1, false);  // the first one is a part of a concatenation
     for (int i = size() - 1; i >= 0; --i) {
-      for (Edge& edge : node(i).inputs) {
+      for (InputEdge& edge : node(i).inputs) {
         const int source = edge.plan.source;
         const auto s = static_cast<std::size_t>(source + 1);
         edge.contributes_first = !first[s];
@@ -471,11 +471,11 @@ class StepPlanner : detail::PlannedLayers {
       return;
     }
     detail::LayerBuffers b{.y = n.y, .dy = n.dy, .parameters = std::move(values), .gradients = std::move(gradients)};
-    for (const Edge& edge : n.inputs) {
+    for (const InputEdge& edge : n.inputs) {
       b.x.push_back(edge.x);
       b.dx.push_back(edge.dx);
     }
-    if (const Edge* const waiting = n.inputs[0].waiting; waiting && adds_gradients(i))
+    if (const InputEdge* const waiting = n.inputs[0].waiting; waiting && adds_gradients(i))
       b.gradient_summand = contribution_of(*waiting);
     if (const int norm = merged_.normalisation_of_first_channels(i); norm >= 0)
       b.known_sums = node(norm).other->channel_sums();
@@ -498,7 +498,7 @@ class StepPlanner : detail::PlannedLayers {
     nodes.wants_gradient = trains() && has_backward(i);
     if (is_fused(i) || merged_.is_rectifier(i) || merged_.is_pooled(i) || merged_.passes_input_on(i)) return;
     if (merged_.normalisation_of_sum(i) >= 0 || merged_.rectifies_sum(i)) return;
-    for (Edge& edge : node(i).inputs) {
+    for (InputEdge& edge : node(i).inputs) {
       nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
       if (!edge.fetch) continue;
       PlanBuilder::Regions writes;
@@ -564,7 +564,7 @@ class StepPlanner : detail::PlannedLayers {
                   .region = own,
                   .scale = 1 / mean_divisor(),
                   .scales_loss = trains() && options_.update_options.loss_scaling,
-                  .counts = output.is_first_copy(rank()),
+                  .is_first_copy = output.is_first_copy(rank()),
                   .smoothing = network_.label_smoothing};
     if (global_sums_ != no_buffer) {
       work.stage = LossStage::sums;
@@ -582,7 +582,7 @@ class StepPlanner : detail::PlannedLayers {
                               .targets = work.targets,
                               .sums = metrics_,
                               .region = own,
-                              .counts = work.counts};
+                              .is_first_copy = work.is_first_copy};
     builder_.add("metrics", metrics, {builder_.owned(last.y), builder_.owned(targets_)}, {builder_.whole(metrics_)});
     add_sum_of_all_ranks(metrics_);
   }
@@ -608,7 +608,7 @@ class StepPlanner : detail::PlannedLayers {
         begin_backward(i);
       });
     }
-    for (Edge& edge : n.inputs) {
+    for (InputEdge& edge : n.inputs) {
       if (edge.fold)
         builder_.transfer("ghosts of dx", *edge.fold, {builder_.whole(edge.dx)}, {builder_.owned(edge.folded)});
       if (edge.back) {
@@ -645,12 +645,12 @@ class StepPlanner : detail::PlannedLayers {
   }
 
   /// The summand of the producer's dy. Of a concatenation: a part of its dy.
-  PlanRegion contribution_of(const Edge& edge) {
+  PlanRegion contribution_of(const InputEdge& edge) {
     const Box own = builder_[gradient_of(edge.plan.source)].owned;
     return {edge.contribution, edge.back ? own : shift_channels(own, edge.plan.channel_offset)};
   }
   /// Copies the first summand to the producer's dy, or adds another one, also the first one that has waited.
-  void add_contribution(const Edge& edge) {
+  void add_contribution(const InputEdge& edge) {
     const BufferId target = gradient_of(edge.plan.source);
     const Box own = builder_[target].owned;
     if (own.empty()) return;

@@ -353,7 +353,7 @@ class ReductionCosts::Cache {
     const auto layer = static_cast<std::size_t>(node.layer);
     const Operation& operation = network_.layers[layer].operation;
     const LayerPlan& plan = layers_.layers[layer];
-    // The rest of members_of_sums()'s arguments, and borders between blocks of channels that cut groups.
+    // The rest of members_of_sums()'s arguments, and borders between blocks of channels that divide groups.
     std::vector<int> key{0, 0, 0};
     const bool splits_channels = plan.input.grid()[Dim::channel] > 1;
     if (const auto* bn = std::get_if<BatchNorm>(&operation)) key = {1 + static_cast<int>(bn->scope), bn->ranks, 0};

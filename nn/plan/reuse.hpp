@@ -9,9 +9,9 @@
 // The stack distance of a byte is the number of other bytes that a step uses between two uses of it (isolated_node.hpp
 // has the source). A cache that is smaller than the distance has lost the byte. A kernel streams through its operands:
 // behind the use of a byte it uses half of its other bytes on average. So half of the bytes of both nodes count too:
-// the update of large weights leaves none of them in a cache. isolate() finds the distances of one node; here all nodes
-// are done in one walk over two steps, with a binary indexed tree over time (Fenwick, A new data structure for
-// cumulative frequency tables, 1994).
+// the update of large weights leaves none of them in a cache. isolate() finds the distances of one node. Here one walk
+// over two steps finds those of all nodes, with a binary indexed tree over time. Source: Fenwick, A new data structure
+// for cumulative frequency tables, 1994.
 //
 // Pure arithmetic on the plan.
 #include <aloni/nn/plan/memory_layout.hpp>

@@ -59,7 +59,7 @@ struct ConvolutionWork {
   std::vector<ConvolutionCall> calls = {};
 };
 
-/// The gradient of the weights, and where it can be computed at the same time that of the bias.
+/// The gradient of the weights. Where it can be computed at the same time, also the gradient of the bias.
 struct FilterGradientWork {
   int weights = 0;          ///< index in StepPlan::convolution_weights
   bool transposed = false;  ///< the kernels take dy for their input and x for their output
@@ -84,7 +84,8 @@ struct BiasWork {
 struct BiasGradientWork {
   BufferId dy = no_buffer, db = no_buffer;
   views::Box region = {};  ///< of dy
-  bool counts = true;      ///< false: another rank with the same values contributes, so this one writes zeros
+  /// False: another rank has the first copy of the region, or the region is empty. This rank then writes zeros.
+  bool contributes = true;
 };
 
 /// target = sums (+ bias), rounded to the type of activations.
@@ -145,8 +146,8 @@ struct NormalisationWork {
   Index groups = 1, group_channels = 1, first_channel = 0;
   bool splits_cells = false;  ///< layer normalisation: other ranks have other channels of the rank's cells
   double epsilon = 1e-5, momentum = 0;
-  bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
-  views::Box region = {};  ///< of x, y, dx and dy
+  bool is_first_copy = true;  ///< false: another rank contributes the same gradients of gamma and beta
+  views::Box region = {};     ///< of x, y, dx and dy
   BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
   /// Batch normalisation, forward: y is the sum (Add) that follows, of this and itself. Backward: the gradient of x by
   /// its other reader, to which dx is added. `summand_region`: the part of it, in its own indices.
@@ -176,7 +177,7 @@ enum class DensePass : std::uint8_t { forward, parameters, data };
 struct DenseWork {
   DensePass pass = DensePass::forward;
   int layer = 0;
-  bool counts = true;  ///< false: gradients of parameters become zero
+  bool contributes = true;  ///< false: not the first copy of the outputs, or none; gradients of parameters become zero
   Index samples = 0, features = 0, inputs = 0;
   BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
   BufferId w = no_buffer, b = no_buffer, dw = no_buffer, db = no_buffer;
@@ -228,7 +229,7 @@ struct LossWork {
   views::Box region = {};       ///< of the output
   double scale = 1;             ///< 1 / (number of summands of the mean)
   bool scales_loss = false;     ///< the gradient is multiplied by Parameters::loss_scale()
-  bool counts = true;           ///< false: another rank contributes the same samples
+  bool is_first_copy = true;    ///< false: another rank contributes the same samples
   double smoothing = 0;         ///< of labels
 };
 
@@ -237,8 +238,8 @@ struct MetricsWork {
   Loss loss = Loss::softmax_cross_entropy;
   BufferId output = no_buffer, targets = no_buffer;
   BufferId sums = no_buffer;
-  views::Box region = {};  ///< of the output
-  bool counts = true;      ///< false: another rank contributes the same samples, and the sums are 0
+  views::Box region = {};     ///< of the output
+  bool is_first_copy = true;  ///< false: another rank contributes the same samples, and the sums are 0
 };
 
 /// A learned tensor in an update.
@@ -280,7 +281,7 @@ struct NormWork {
   std::vector<UpdatedTensor> tensors = {};  ///< without states; without values if only gradients have norms
   Index elements = 0;                       ///< that are squared
   int blocks = 1, block = 0;                ///< of the segment, and the block of this rank
-  bool counts = true;                       ///< false: another rank writes the sums of this block, and this one zeros
+  bool is_first_copy = true;                ///< false: another rank writes the sums of this block, and this one zeros
   BufferId chunks = no_buffer;              ///< sums of chunks
   BufferId sums = no_buffer;                ///< `whole_sums` or `block_sums`
   // factors

@@ -208,7 +208,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const BiasWork& work) -> Kern
 template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan& plan, const BiasGradientWork& work) -> Kernel {
   const Flat<Parameter> db = memory_.template flat<Parameter>(plan, work.db);
-  if (!work.counts) return [db](const Exec& exec) { Kokkos::deep_copy(exec, db, Parameter(0)); };
+  if (!work.contributes) return [db](const Exec& exec) { Kokkos::deep_copy(exec, db, Parameter(0)); };
   const auto e = views::extents_of(work.region).values;
   return
       [db, own = channels(plan, work.db, work.region), dy = memory_.template view<T>(plan, work.dy, work.region),

@@ -151,7 +151,7 @@ struct NormalisationViews {
   Kokkos::View<Parameter*, typename Exec::memory_space> all_dgamma, all_dbeta;
   Kokkos::View<double*, typename Exec::memory_space> sums, known_sums, all_sums;
   Kokkos::View<double*, typename Exec::memory_space> mean, inv_std, running_mean, running_variance;
-  bool counts = true;
+  bool is_first_copy = true;
 
   void zero_gradients(const Exec& exec) const {
     Kokkos::deep_copy(exec, all_dgamma, Parameter(0));
@@ -176,7 +176,7 @@ Views Binder<T, Exec>::views_of(const StepPlan& plan, const NormalisationWork& w
   v.dx = tensor(work.dx);
   v.dy = tensor(work.dy);
   v.summand = part(work.summand, work.summand_region);
-  v.counts = work.counts;
+  v.is_first_copy = work.is_first_copy;
   const Normalisation& n = normalisation(plan, work);
   v.gamma = work.gamma == no_buffer ? n.ones : channels(plan, work.gamma, work.region);
   v.beta = work.beta == no_buffer ? n.zeros : channels(plan, work.beta, work.region);
@@ -247,7 +247,7 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
           reduction->gradients(exec, v.x, v.dy, v.mean, v.inv_std, v.sums, relu);
           local::batch_norm_parameter_gradients<Parameter, Exec>(exec, v.sums, v.dgamma, v.dbeta);
         }
-        if (count == 0 || !v.counts) v.zero_gradients(exec);
+        if (count == 0 || !v.is_first_copy) v.zero_gradients(exec);
       };
     case NormalisationStage::squares:
     case NormalisationStage::scale_gradients:
@@ -277,8 +277,8 @@ auto Binder<T, Exec>::group_norm(const StepPlan& plan, const NormalisationWork& 
       return [v, norm](const Exec& exec) { norm->gradients(exec, v.x, v.dy, v.gamma, v.sums); };
     case NormalisationStage::scale_gradients:
       return [v, norm](const Exec& exec) {
-        if (!v.counts || v.has_others()) v.zero_gradients(exec);
-        if (v.counts) norm->parameter_gradients(exec, v.dgamma, v.dbeta);
+        if (!v.is_first_copy || v.has_others()) v.zero_gradients(exec);
+        if (v.is_first_copy) norm->parameter_gradients(exec, v.dgamma, v.dbeta);
       };
     case NormalisationStage::squares:
     case NormalisationStage::backward:
@@ -309,8 +309,8 @@ auto Binder<T, Exec>::layer_norm(const StepPlan& plan, const NormalisationWork& 
       return [v, norm](const Exec& exec) { norm->gradient_sums(exec, v.x, v.dy, v.gamma, v.sums); };
     case NormalisationStage::scale_gradients:
       return [v, norm](const Exec& exec) {
-        if (!v.counts || v.has_others()) v.zero_gradients(exec);
-        if (v.counts) norm->parameter_gradients(exec, v.x, v.dy, v.dgamma, v.dbeta);
+        if (!v.is_first_copy || v.has_others()) v.zero_gradients(exec);
+        if (v.is_first_copy) norm->parameter_gradients(exec, v.x, v.dy, v.dgamma, v.dbeta);
       };
     case NormalisationStage::backward:
       break;
@@ -359,7 +359,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const DenseWork& work) -> Ker
     case DensePass::parameters: {
       const auto dw = memory_.template flat<Parameter>(plan, work.dw),
                  db = memory_.template flat<Parameter>(plan, work.db);
-      if (!work.counts) {
+      if (!work.contributes) {
         return [dw, db](const Exec& exec) {
           Kokkos::deep_copy(exec, dw, Parameter(0));
           if (db.extent(0) > 0) Kokkos::deep_copy(exec, db, Parameter(0));
@@ -448,7 +448,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
     if (trains) append_loss<Parameter, Exec>(exec, tail, sums);
   };
   const auto global = memory_.template flat<double>(plan, work.global);
-  if (work.stage == LossStage::sums && (work.region.empty() || !work.counts))
+  if (work.stage == LossStage::sums && (work.region.empty() || !work.is_first_copy))
     return [global](const Exec& exec) { Kokkos::deep_copy(exec, global, 0.0); };
   if (work.region.empty()) {
     if (work.stage == LossStage::rest) {
@@ -464,8 +464,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
   }
   const View y = memory_.template view<T>(plan, work.output, work.region);
   const View dy = work.gradient == no_buffer ? View{} : memory_.template view<T>(plan, work.gradient, work.region);
-  const auto finish = [sums, append, counts = work.counts](const Exec& exec) {
-    if (!counts) Kokkos::deep_copy(exec, sums, 0.0);
+  const auto finish = [sums, append, is_first_copy = work.is_first_copy](const Exec& exec) {
+    if (!is_first_copy) Kokkos::deep_copy(exec, sums, 0.0);
     append(exec);
   };
   const double smoothing = work.smoothing;
@@ -515,7 +515,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
 template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan& plan, const MetricsWork& work) -> Kernel {
   const auto sums = memory_.template flat<double>(plan, work.sums);
-  if (work.region.empty() || !work.counts) return [sums](const Exec& exec) { Kokkos::deep_copy(exec, sums, 0.0); };
+  if (work.region.empty() || !work.is_first_copy)
+    return [sums](const Exec& exec) { Kokkos::deep_copy(exec, sums, 0.0); };
   const View y = memory_.template view<T>(plan, work.output, work.region);
   switch (targets_of(work.loss)) {
     case LossTargets::sample_labels:

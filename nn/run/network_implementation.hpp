@@ -57,7 +57,7 @@ struct Network<T, Exec>::Implementation {
   Kokkos::View<double*, Kokkos::HostSpace> host_metrics;
   Stopwatch stopwatch;
   StepTimes* times = nullptr;    ///< null: nothing is recorded
-  bool records_factors = false;  ///< kernels of a step then do what a recording of them does not
+  bool records_factors = false;  ///< kernels of a step then do work that a recording of them lacks
   TimedNodes timed_training, timed_partial_training, timed_inference;
   std::uint64_t prepared = 0;
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode

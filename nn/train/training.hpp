@@ -57,7 +57,7 @@ class Training {
   /// All state that the next steps and the report depend on. Not collective.
   void archive(checkpoint::Archive& archive);
   void archive_loss_scale(checkpoint::Archive& archive);
-  /// Makes what the steps would make, which is not part of their time.
+  /// Makes the objects that the first steps would make, so that their time does not contain this.
   void prepare();
   /// Sizes of the incomplete mini-batches of the steps that are left and of the tests.
   std::set<Index> incomplete_batches() const;

@@ -9,7 +9,7 @@
 //
 // Tiles that tasks make come when they are ready, so at most some of them are here before their readers. Tiles that are
 // ready from the start (Kernel::provide) could all come at once. So a rank asks for few of them at a time, in the order
-// of TaskRule::tiles(), and for the next one when a task has released one. This never waits forever: the serial
+// of TaskRule::tiles(). It asks for the next one when a task has released one. This never waits forever: the serial
 // algorithm can finish all tasks on one of these tiles before it needs the next.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/tasks/detail/limited_run.hpp>

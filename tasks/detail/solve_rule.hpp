@@ -16,8 +16,8 @@ namespace aloni::tasks::detail {
 
 enum class Substitution { forward, backward };
 
-/// Matrix 0: the tiles of the factors that the half reads, each with one task, in the order in which the serial
-/// algorithm can be done with one tile after the other. Matrix 1: the right-hand side.
+/// Matrix 0: the tiles of the factors that the half reads, each with one task. In their order the serial algorithm can
+/// be done with one tile after the other. Matrix 1: the right-hand side.
 class SolveRule final : public TaskRule {
  public:
   /// Sizes as for solve_graph(). @pre as for solve_graph(). Throws InvalidArgument.

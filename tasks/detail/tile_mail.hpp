@@ -20,7 +20,7 @@
 //   - A reader gives the tile back when its tasks have released it, and its own clients have given it back.
 //   - A reader that hands the tile on within the node passes the address of the first memory on.
 //   - A rank finishes only when all payloads have left. So its memory lives as long as anyone reads it.
-// After a failed task, a rank tells the others when its own tasks have ended, so nobody reads its memory afterwards.
+// After a failed task, a rank tells the others when its own tasks have ended, so no rank reads its memory afterwards.
 // When the family is poisoned, each rank detaches its shared memory (SharedHeap::detach): readers see its old contents.
 //
 // Tiles of at most Mailbox::inline_bytes travel inside the mail: copying them costs less than giving them back.
@@ -88,8 +88,8 @@ class TileMail {
   struct Options {
     /// TileRequests::set_most_clients.
     int most_clients = TileRequests::any_number;
-    /// The communication thread sleeps so long between two looks for messages while nothing happens, and up to eight
-    /// times as long while nothing has happened for long. An event of a task wakes it. It needs no core of its own.
+    /// The communication thread sleeps so long between two looks for messages while nothing happens. After a long time
+    /// without events it sleeps up to eight times as long. An event of a task wakes it. It needs no core of its own.
     std::chrono::microseconds pause{50};
     /// Ranks of a node read tiles in place where they can.
     bool read_in_place = true;

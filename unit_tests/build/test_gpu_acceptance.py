@@ -91,7 +91,7 @@ class Stages(Folder):
         # One step ends before the limit and two do not, also on a busy machine where each starts a second late.
         result = self.run_script("--stage", "tests-np1", "--limit", "5", "--jobs", "1", SLEEP="3")
         self.assertEqual(result.returncode, 75, result.stderr)
-        self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 1, "a step that was cut has no status")
+        self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 1, "an unfinished step has no status")
         result = self.run_script("--stage", "tests-np1", "--limit", "60", "--jobs", "1")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 2)

@@ -1,5 +1,5 @@
 #pragma once
-// Makes inputs of known ones: changed bits and bytes, cut and copied parts, parts of two inputs joined, extreme
+// Makes inputs of known ones: changed bits and bytes, removed and copied parts, parts of two inputs joined, extreme
 // integers in binary and in decimal, and exchanged words. The same seed gives the same inputs.
 #include <cstddef>
 #include <cstdint>

@@ -33,7 +33,8 @@ std::vector<std::string> grids(int ranks) {
   return {"n" + p, "d" + p, "h" + p, "w" + p, "1"};
 }
 
-/// Also grids whose blocks of channels have whole groups, or cut them: 4 blocks of the 6 channels have 2, 2, 1 and 1.
+/// Also grids whose blocks of channels have whole groups, or divide them. 4 blocks of the 6 channels have 2, 2, 1 and 1
+/// channels.
 std::vector<std::string> grids_and_channels(int ranks) {
   std::vector<std::string> all = grids(ranks);
   if (ranks == 4) all.insert(all.end(), {"c4", "h2c2", "n2c2", "c2"});

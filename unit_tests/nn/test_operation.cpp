@@ -84,7 +84,7 @@ TEST(Operation, GivesConvolutionsTheirFiltersAndGroups) {
 }
 
 TEST(Operation, SplitsAsItsPropertiesSay) {
-  // On a grid that cuts everything: layers that split samples only.
+  // On a grid that splits every dimension: layers that split samples only.
   for (const Operation& op : all_operations()) {
     NetworkDescription net = alone(op);
     net.layers[0].inputs.resize(static_cast<std::size_t>(properties_of(op).least_inputs), "input");

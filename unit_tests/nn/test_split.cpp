@@ -126,7 +126,7 @@ std::vector<LayerSplit> some_splits(int ranks) {
   return aloni::test::some_of(splits_for(ranks, 2), ranks > 4 ? 12 : 32);
 }
 
-/// Up to six of the splits that cut channels or filters, drawn from all of them.
+/// Up to six of the splits that divide channels or filters, drawn from all of them.
 std::vector<LayerSplit> some_splits_of_channels(int ranks) {
   std::vector<LayerSplit> all = splits_for(ranks, 2), some;
   std::erase_if(all, [](const LayerSplit& s) {

@@ -73,8 +73,8 @@ RandomStep random_step(std::uint64_t seed) {
   step.graph = random_marked_graph(dice);
   const auto orders = test_step_graph::other_orders(dice);
   step.actions = schedule(step.graph, dice.one_in(2) ? ScheduleOptions{} : orders[dice.one_in(2) ? 0 : 1]);
-  step.plan = cut_into_segments(step.graph, step.actions, random_streams(dice, step.actions.size()),
-                                {.least_kernels = dice(1, 3)});
+  step.plan = split_into_segments(step.graph, step.actions, random_streams(dice, step.actions.size()),
+                                  {.least_kernels = dice(1, 3)});
   return step;
 }
 
@@ -121,7 +121,7 @@ TEST(StepSegments, EndWhereTheHostIsNeeded) {
   ASSERT_EQ(test_step_graph::lines(graph, actions),
             (test_step_graph::Lines{"start halo", "run weights", "run interior", "run bias", "finish halo",
                                     "run border", "run sum", "run update", "run other"}));
-  const SegmentedPlan plan = cut_into_segments(graph, actions, streams_of(graph, actions, 3));
+  const SegmentedPlan plan = split_into_segments(graph, actions, streams_of(graph, actions, 3));
   ASSERT_EQ(plan.segments.size(), 6u);
   std::vector<std::string> reasons;
   for (const StepSegment& s : plan.segments) reasons.push_back(s.reason);
@@ -145,13 +145,13 @@ TEST(StepSegments, EndWhereTheHostIsNeeded) {
 TEST(StepSegments, OfFewKernelsAreNotRecorded) {
   const StepGraph graph = small_graph();
   const auto actions = schedule(graph);
-  const SegmentedPlan plan = cut_into_segments(graph, actions, streams_of(graph, actions, 2), {.least_kernels = 3});
+  const SegmentedPlan plan = split_into_segments(graph, actions, streams_of(graph, actions, 2), {.least_kernels = 3});
   EXPECT_TRUE(plan.segments[1].recorded());
   EXPECT_EQ(plan.segments[3].reason, "fewer than 3 kernels in a row");
   EXPECT_EQ(plan.pieces, (Pieces{{0, 0}, {1, -1}, {2, 4}, {3, 5}, {3, 6}, {4, 7}, {5, 8}}));
-  EXPECT_THROW((void)cut_into_segments(graph, actions, streams_of(graph, actions, 2), {.least_kernels = 0}),
+  EXPECT_THROW((void)split_into_segments(graph, actions, streams_of(graph, actions, 2), {.least_kernels = 0}),
                InvalidArgument);
-  EXPECT_THROW((void)cut_into_segments(graph, actions, {}), InvalidArgument);
+  EXPECT_THROW((void)split_into_segments(graph, actions, {}), InvalidArgument);
 }
 
 TEST(StepSegments, ComputeTheSameInEveryOrderOnAnyStreams) {
@@ -243,7 +243,7 @@ TEST(StepSegments, OfNetworksLeaveOutDropoutAndTheUpdate) {
                                     {.update_options = {.max_norm = 1.0}, .streams = 3});
     const StepGraph graph = graph_of(step);
     const auto actions = schedule(graph, {.kernels_ahead = 1});
-    const SegmentedPlan plan = cut_into_segments(graph, actions, streams_of(graph, actions, 3));
+    const SegmentedPlan plan = split_into_segments(graph, actions, streams_of(graph, actions, 3));
     std::set<std::string> recorded, others;
     for (const StepSegment& s : plan.segments)
       for (int a = s.first; a <= s.last; ++a)

@@ -535,7 +535,7 @@ std::map<std::string, Change> faults() {
       drop<ConvolutionWork>([](const auto& w) { return w.backward && !w.region.empty(); });
   all["a gradient of filters is dropped"] =
       drop<FilterGradientWork>([](const auto& w) { return !w.calls.empty() && w.calls[0].computes; });
-  all["a gradient of a bias is dropped"] = drop<BiasGradientWork>([](const auto& w) { return w.counts; });
+  all["a gradient of a bias is dropped"] = drop<BiasGradientWork>([](const auto& w) { return w.contributes; });
   all["a rounding is dropped"] = drop<RoundingWork>();
   all["a forward pooling is dropped"] = drop<PoolingWork>([](const auto& w) { return !w.backward; });
   all["a backward pooling is dropped"] = drop<PoolingWork>([](const auto& w) { return w.backward; });
@@ -596,7 +596,7 @@ std::map<std::string, Change> faults() {
   };
   all["metrics are dropped"] = drop<MetricsWork>();
   all["metrics count samples that another rank counts"] = change<MetricsWork>([](MetricsWork& w, Dice&) {
-    w.counts = !w.counts;
+    w.is_first_copy = !w.is_first_copy;
     return true;
   });
   all["metrics are those of fewer pixels"] =
@@ -699,12 +699,11 @@ std::map<std::string, Change> faults() {
     ++w.calls[0].problem.offset[2];
     return true;
   });
-  all["nobody has chosen the implementation of a kernel"] =
-      change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
-        if (w.calls.empty() || !w.calls[0].computes) return false;
-        w.calls[0].backend = local::ConvolutionBackend::automatic;
-        return true;
-      });
+  all["no implementation of a kernel is chosen"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
+    if (w.calls.empty() || !w.calls[0].computes) return false;
+    w.calls[0].backend = local::ConvolutionBackend::automatic;
+    return true;
+  });
   all["a kernel has a wrong number of channels"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
     if (w.calls.empty() || !w.calls[0].computes) return false;
     ++w.calls[0].problem.channels;
@@ -968,8 +967,8 @@ std::map<std::string, Change> faults() {
     StepPlan& plan = any_plan(c, dice);
     auto nodes = nodes_of<NormWork>(plan, [](const auto& w) { return w.blocks > 1; });
     if (nodes.empty()) return false;
-    bool& counts = std::get<NormWork>(plan.nodes[pick(nodes, dice)].work).counts;
-    counts = !counts;
+    bool& is_first_copy = std::get<NormWork>(plan.nodes[pick(nodes, dice)].work).is_first_copy;
+    is_first_copy = !is_first_copy;
     return true;
   };
   all["no rank adds the squares of split tensors"] = [](Case& c, Dice&) {
@@ -1282,7 +1281,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a kernel gets a source one too small", problem},
       {"a kernel computes one row too few", problem},
       {"a kernel has a wrong offset", problem},
-      {"nobody has chosen the implementation of a kernel", {"the implementation of a kernel is not chosen"}},
+      {"no implementation of a kernel is chosen", {"the implementation of a kernel is not chosen"}},
       {"a kernel has a wrong number of channels", problem},
       {"a pooling has a wrong offset", problem},
       {"a pooling gets a window one too small", problem},

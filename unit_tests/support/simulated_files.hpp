@@ -33,7 +33,7 @@ class SimulatedFiles : public io::FileSystem {
   void fail_from(int call) { fails_from_ = calls_ + call; }
   void lose_power_at(int call) { power_until_ = calls_ + call; }
 
-  /// Of the changes since the last synchronisation any may be lost, and contents may be cut.
+  /// Of the changes since the last synchronisation any may be lost, and contents may be truncated.
   void restart(std::uint64_t seed) {
     std::mt19937_64 chance(seed);
     fails_ = fails_from_ = power_until_ = never;

@@ -12,8 +12,8 @@
 //   - A reader first adds itself to the number, by an atomic exchange that fails if the generation is another one. Only
 //     then it opens the memory. It closes the memory first, and subtracts itself afterwards.
 //   - The owner frees an empty segment only if it can exchange (generation, 0) for (generation + 1, 0). From then on
-//     nobody can add itself.
-// So no reader has a freed segment open, in whatever order the ranks release their objects. Nobody waits, and no call
+//     no reader can add itself.
+// So no reader has a freed segment open, in whatever order the ranks release their objects. No rank waits, and no call
 // is collective. Until the last reader closes a segment, the owner keeps it, and uses it for its own later memory. A
 // heap that ends leaves such segments to the process, which tries again whenever a heap of it takes or frees memory. A
 // reader that died never subtracts itself. Its family is poisoned then, and a poisoned heap frees nothing more: the
@@ -81,7 +81,7 @@ class DeviceHeap final : public std::pmr::memory_resource {
   DeviceHeap& operator=(const DeviceHeap&) = delete;
   ~DeviceHeap() override;
 
-  /// None if this heap does not contain the whole range, or nobody else can open it.
+  /// None if this heap does not contain the whole range, or no other rank can open it.
   std::optional<Address> address_of(const void* data, std::size_t bytes);
   /// After a failure: frees no segment and no block from now on, and waits for no device.
   void abandon() noexcept;

@@ -1,7 +1,8 @@
 #pragma once
 // Watch: detects failures of ranks on this node, and knows which of them wait. Each rank watches the processes of its
 // node through process handles (pidfd). It sees the end of a process at once, independently of the launcher. Each rank
-// also publishes in a shared page what it waits for. Other ranks read the page to find the rank that failed.
+// also publishes in a shared page the events for which it waits. Other ranks read the page to find the rank that
+// failed.
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport/gather_bytes.hpp>
 
@@ -39,8 +40,8 @@ class Watch {
   void waiting(Clock::time_point now, const std::string& text);
   /// Publishes that the family is poisoned: the failed rank in the root communicator and its message.
   void fail(int rank, const std::string& what);
-  /// What another rank of the node has published by fail(), even if its process has ended since. Of several ranks the
-  /// first one by time.
+  /// The failure that another rank of the node has published by fail(), even if its process has ended since. Of several
+  /// failures the first one by time.
   std::optional<Verdict> failure() const;
   /// True for one rank of the node: it reports the failure for all.
   bool claim_report();
@@ -50,7 +51,7 @@ class Watch {
   std::atomic<std::uint64_t>& last_start();
   /// This thread's use of the processor is no work: it only makes progress.
   void leave_out_this_thread();
-  /// Whether this rank can read what another rank publishes.
+  /// Whether this rank can read the shared page of another rank.
   bool sees(int rank) const { return peer(rank) && peer(rank)->page; }
   /// Whether a rank of this node is known not to wait.
   bool idle(int rank, Clock::time_point now) const;
@@ -59,7 +60,7 @@ class Watch {
   bool works(int rank, Clock::time_point now, Clock::time_point since);
   /// Ranks of the node that neither wait nor have left.
   std::vector<int> idle_ranks(Clock::time_point now) const;
-  /// What a rank does, as text for error messages; empty for ranks of other nodes.
+  /// The state of a rank, as text for error messages; empty for ranks of other nodes.
   std::string state_of(int rank, Clock::time_point now) const;
 
  private:

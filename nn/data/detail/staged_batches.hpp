@@ -22,7 +22,8 @@ class StagedBatches {
 
   /// `write(buffer)` puts the values into the pinned buffer; the host has nothing else to wait for.
   /// `copy(buffer, queue)` submits the copy to device memory; `use(buffer, queue)` the kernels that read it there.
-  /// `moves(buffer)`: whether the buffers are too small: write() then makes larger ones, and nobody may use the old.
+  /// `moves(buffer)`: whether the buffers are too small: write() then makes larger ones, and no kernel or copy may use
+  /// the old ones.
   template <class Streams, class Moves, class Write, class Copy, class Use>
   void put(Streams& streams, const Moves& moves, const Write& write, const Copy& copy, const Use& use) {
     const int b = next_;

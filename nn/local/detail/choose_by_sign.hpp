@@ -1,7 +1,7 @@
 #pragma once
 // ReLU and its gradient without branches. The processor cannot guess signs of activations: each wrong guess costs as
-// much as ten elements. GCC 12 makes branches of a choice in short or strided loops, does not vectorise it in loops
-// with sums in double, and makes masked loads of it in others. So the choice is made by bits.
+// much as ten elements. GCC 12 makes branches of a choice in short or strided loops. It does not vectorise a choice in
+// loops with sums in double, and makes masked loads of it in others. So the choice is made by bits.
 #include <Kokkos_Core.hpp>
 
 #include <bit>

@@ -4,8 +4,8 @@
 //
 //   if (multiplies_for_filters(problem)) set_filter_products(exec, padded_problem(problem), product, x, dy, dw);
 //
-// oneDNN 2.6 computes this gradient at 0.3 to 0.7 of the rate of its other passes if there is one tap, if there are
-// strides, or if rows are long. Its matrix products reach 0.9. docs/experiments/convolution.md has the figures.
+// oneDNN 2.6 computes this gradient at 0.3 to 0.7 of the rate of its other passes in three cases: one tap, strides, or
+// long rows. Its matrix products reach 0.9. docs/experiments/convolution.md has the figures.
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/padded_problem.hpp>
 

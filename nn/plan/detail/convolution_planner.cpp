@@ -478,7 +478,7 @@ void ConvolutionPlanner::add_backward_filter() {
   const Box work = plan_.output_work(rank);
   const bool has_bias = buffers_.db != no_buffer, transposed = plan_.convolution->transposed;
   const bool reads_pixels = !plan_.input_of(work, rank).empty();
-  const bool counts = plan_.output.is_first_copy(rank);
+  const bool is_first_copy = plan_.output.is_first_copy(rank);
   const bool adds_bias = has_bias && reads_pixels && !transposed && !other_filters_;
   FilterGradientWork node{.weights = weights_,
                           .transposed = transposed,
@@ -486,14 +486,14 @@ void ConvolutionPlanner::add_backward_filter() {
                           .dy = buffers_.dy,
                           .dw = buffers_.dw,
                           .db = adds_bias ? buffers_.db : no_buffer,
-                          .zeroes_weights = !covers_weights_ || !counts};
+                          .zeroes_weights = !covers_weights_ || !is_first_copy};
   std::vector<GradientSummand> summands;
   const auto& parts = builder_.plan().convolution_weights[static_cast<std::size_t>(weights_)].parts;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     ConvolutionCall call{.part = static_cast<int>(i)};
     call.target = with_channels(work, parts[i].part.filters);
     call.source = with_channels(builder_[buffers_.x].box, parts[i].part.channels);
-    call.computes = !call.target.empty() && reads_pixels && counts;
+    call.computes = !call.target.empty() && reads_pixels && is_first_copy;
     if (call.computes) {
       call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
       const bool x_gaps = !is_dense(call.source, builder_[buffers_.x].box);
@@ -505,7 +505,7 @@ void ConvolutionPlanner::add_backward_filter() {
                                             .output_gaps = transposed ? x_gaps : dy_gaps});
       call.tf32 = builder_.uses_tf32(call.backend, builder_.activations());
     }
-    if (counts && !call.target.empty()) {
+    if (is_first_copy && !call.target.empty()) {
       summands.push_back({buffers_.dw, parts[i].box, call.target});
       if (adds_bias) summands.push_back({buffers_.db, channels_of(call.target), call.target});
     }
@@ -526,7 +526,7 @@ void ConvolutionPlanner::add_backward_filter() {
       std::move(summands);
   if (!has_bias || adds_bias) return;
   const Box own = builder_[buffers_.dy].owned;
-  const bool sums = counts && !own.empty();
+  const bool sums = is_first_copy && !own.empty();
   PlanNode& bias = builder_.add("bias", BiasGradientWork{buffers_.dy, buffers_.db, own, sums},
                                 {builder_.owned(buffers_.dy)}, {builder_.whole(buffers_.db)});
   if (sums) bias.summands.push_back({buffers_.db, channels_of(own), own});

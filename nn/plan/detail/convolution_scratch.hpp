@@ -5,9 +5,9 @@
 
 namespace aloni::nn::detail {
 
-/// Adds for each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs, and
-/// one for filters in the order of its kernels unless each convolution keeps them. Hosts compute float16 in copies of
-/// float, for which all convolutions share memory too. @pre the plan has all its nodes
+/// Adds scratch memory for each stream. All convolutions by oneDNN share one, as large as the largest of them needs.
+/// They share another one for filters in the order of the kernels, unless each convolution keeps its filters. Hosts
+/// compute float16 in copies of float, for which all convolutions share memory too. @pre the plan has all its nodes
 void add_convolution_scratch(PlanBuilder& builder);
 
 /// Sets PlanBuffer::read_beyond. On one rank all cells of an input are written before its readers run.

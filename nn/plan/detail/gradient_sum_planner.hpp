@@ -1,8 +1,9 @@
 #pragma once
 // Plans the sums of gradients over ranks. Beside the backward pass they travel in buckets, from the last gradients to
-// the first, of at least MachineDescription::bucket_bytes each, except the last one of a segment. A bucket starts as
-// soon as the backward pass has left its first layer. Otherwise each segment has one sum after the backward pass. The
-// loss is in the first bucket of the first segment. With micro-batches a bucket is accumulated before it is summed.
+// the first. Each bucket has at least MachineDescription::bucket_bytes, except the last one of a segment. A bucket
+// starts as soon as the backward pass has left its first layer. Otherwise each segment has one sum after the backward
+// pass. The loss is in the first bucket of the first segment. With micro-batches a bucket is accumulated before it is
+// summed.
 #include <aloni/nn/plan/detail/builder.hpp>
 #include <aloni/nn/plan/parameter_layout.hpp>
 #include <aloni/nn/plan/plan_step.hpp>

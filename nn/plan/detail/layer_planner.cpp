@@ -242,7 +242,7 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
                          .groups = groups_,
                          .group_channels = group_channels_,
                          .first_channel = first_channel_,
-                         .counts = counts(),
+                         .is_first_copy = is_first_copy(),
                          .region = plan_.input.owned(builder_.rank()),
                          .x = x(),
                          .y = buffers_.y,
@@ -275,7 +275,7 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
 
 void LayerPlanner::add_summands(PlanNode& node) const {
   const Box own = plan_.output.owned(builder_.rank());
-  if (!counts() || own.empty()) return;
+  if (!is_first_copy() || own.empty()) return;
   for (const BufferId g : {gradient(0), gradient(1)})
     if (g != no_buffer) node.summands.push_back({g, channels_of(own), own});
 }
@@ -497,7 +497,7 @@ void LayerPlanner::add_dense_backward() {
   const Box out = builder_[buffers_.dy].owned;
   DenseWork work{.pass = DensePass::parameters,
                  .layer = layer_,
-                 .counts = counts() && !out.empty(),
+                 .contributes = is_first_copy() && !out.empty(),
                  .samples = out.extent(Dim::sample),
                  .features = plan_.output.extents()[Dim::channel],
                  .inputs = plan_.input.extents()[Dim::channel],
@@ -511,7 +511,7 @@ void LayerPlanner::add_dense_backward() {
                  .output_copy = output_copy_};
   PlanNode& node = builder_.add("weights", work, {owned(x()), owned(buffers_.dy)},
                                 {all(work.dw), all(work.db), all(input_copy_), all(output_copy_)});
-  if (work.counts) {
+  if (work.contributes) {
     node.summands.push_back({work.dw, builder_[work.dw].box, out});
     if (work.db != no_buffer) node.summands.push_back({work.db, builder_[work.db].box, out});
   }

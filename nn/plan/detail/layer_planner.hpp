@@ -9,7 +9,7 @@
 
 namespace aloni::nn::detail {
 
-/// Buffers of one layer. Gradients are no_buffer if nobody needs them.
+/// Buffers of one layer. Gradients are no_buffer if no node needs them.
 struct LayerBuffers {
   BufferId y = no_buffer;                                 ///< covers LayerPlan::forward_work()
   BufferId dy = no_buffer;                                ///< covers the owned part of y
@@ -40,7 +40,7 @@ class LayerPlanner {
   void add_backward(const std::function<void()>& beside_sums);
 
  private:
-  bool counts() const { return plan_.output.is_first_copy(builder_.rank()); }
+  bool is_first_copy() const { return plan_.output.is_first_copy(builder_.rank()); }
   BufferId x() const { return buffers_.x[0]; }
   BufferId dx() const { return buffers_.dx[0]; }
   bool writes_dx() const { return dx() != no_buffer && !builder_[dx()].owned.empty(); }

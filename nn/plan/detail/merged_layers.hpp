@@ -1,7 +1,9 @@
 #pragma once
-// Decides which layers of a step share memory or a kernel: outputs in place of inputs, concatenations that extend each
-// other, ReLUs and sums that a batch normalisation computes, ReLUs that a max pooling computes, sums of channels that
-// another normalisation has. All decisions follow from the layers and the strategy, so they are equal on all ranks.
+// Decides which layers of a step share memory or a kernel:
+// * outputs in place of inputs, and concatenations that extend each other;
+// * ReLUs and sums that a batch normalisation computes, and ReLUs that a max pooling computes;
+// * sums of channels that another normalisation has.
+// All decisions follow from the layers and the strategy, so they are equal on all ranks.
 //
 //   const MergedLayers merged(PlannedLayers(network, layers), kind, options);
 //   if (merged.computes_in_place(i)) …;             // the output of layer i is its input, in the same memory
@@ -77,9 +79,8 @@ class MergedLayers : private PlannedLayers {
   bool is_pooled(int i) const;
   /// Whether the layer is a convolution followed by an in-place ReLU.
   bool may_fuse_relu(int i) const;
-  /// The batch normalisation whose sums over ranks are those of the first channels of i's input, which is a
-  /// concatenation: both normalise the same elements of the same tensor, which one of them reads as the first input of
-  /// the concatenation; -1: none.
+  /// The batch normalisation whose sums over ranks are also sums of the first channels of i's input; -1: none. The
+  /// input of i is then a concatenation. The other batch normalisation reads the first input of this concatenation.
   int normalisation_of_first_channels(int i) const;
 
  private:

@@ -18,7 +18,7 @@ struct LinkedBlocks {
   int first = 0, end = 1;  ///< blocks: grid coordinates of the channel dimension
   halo::Range channels;    ///< of these blocks, a multiple of a group
 };
-/// Those of a rank; its own block alone if no border between blocks cuts a group.
+/// The linked blocks of a rank; its own block alone if no border between blocks divides a group.
 LinkedBlocks linked_blocks(const GroupNorm& op, const LayerPlan& plan, int rank);
 
 /// Elements of a channel over which batch normalisation takes mean and variance. @pre `members`: members_of_sums()

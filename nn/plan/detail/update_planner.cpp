@@ -56,7 +56,7 @@ class NormPlanner {
                   .elements = (with_values_ ? 2 : 1) * segment.elements,
                   .blocks = parameters_.blocks[s],
                   .block = segment.block,
-                  .counts = segment.counts,
+                  .is_first_copy = segment.is_first_copy,
                   .chunks = chunks_,
                   .sums = parameters_.blocks[s] == 1 ? whole_ : blocks_};
     PlanBuilder::Regions reads, writes{builder_.whole(chunks_)};

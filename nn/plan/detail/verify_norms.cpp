@@ -60,7 +60,7 @@ std::optional<PlanFault> find_norm_fault(std::span<const StepPlan> plans) {
       const auto* norms = std::get_if<NormWork>(&node.work);
       if (!norms || norms->stage != NormStage::squares) continue;
       blocks[norms->segment] = norms->blocks;
-      if (norms->counts) counted[{norms->segment, norms->block}].push_back(plan.rank);
+      if (norms->is_first_copy) counted[{norms->segment, norms->block}].push_back(plan.rank);
     }
   }
   for (const auto& [segment, count] : blocks) {

@@ -229,8 +229,9 @@ class Values : History {
     return layer >= 0 && std::ranges::any_of(layers_.layers[static_cast<std::size_t>(layer)].inputs,
                                              [&](const LayerInput& input) { return source_of(input) == source; });
   }
-  /// The layers whose gradient a node of the backward pass may find in the buffer dy: its own, for a sum of gradients
-  /// those of which its layer reads the outputs, and behind these the sums (Add) that have the same dy.
+  /// The layers whose gradient a node of the backward pass may find in the buffer dy. These are its own layer, and for
+  /// a sum of gradients the layers whose outputs its layer reads. Behind these come the sums (Add) that have the same
+  /// dy.
   std::vector<int> layers_of_gradient(const PlanNode& reader, BufferId dy) const {
     std::vector<int> found{layer_of_dy(reader)};
     if (is_sum_of_gradients(reader, dy))
@@ -424,7 +425,7 @@ class Values : History {
              !std::holds_alternative<ReductionWork>(n.work);
     });
   }
-  /// A concatenation passes on only the gradients that somebody wants.
+  /// A concatenation passes on only the gradients that its inputs need.
   bool has_unwanted_part(int layer) const {
     const auto& inputs = layers_.layers[static_cast<std::size_t>(layer)].inputs;
     return concatenates(layer) &&

@@ -425,8 +425,9 @@ class WorkCheck {
     reads(n, w.targets, whole(w.targets));
     writes(n, w.sums, whole(w.sums));
     if (w.region != output.owned(plan_.rank)) refuse(plan_, &n, "the metrics are those of other samples");
-    if (w.counts != output.is_first_copy(plan_.rank))
-      refuse(plan_, &n, w.counts ? "counts samples that another rank counts" : "counts samples that no rank counts");
+    if (w.is_first_copy != output.is_first_copy(plan_.rank))
+      refuse(plan_, &n,
+             w.is_first_copy ? "counts samples that another rank counts" : "counts samples that no rank counts");
   }
   void check(const PlanNode& n, const NormWork& w) const {
     if (w.stage == NormStage::squares) {

@@ -17,7 +17,7 @@ namespace test_checkpoint_blocks {
 
 using views::Box;
 
-TEST(CheckpointBlocks, CutABoxIntoContiguousPieces) {
+TEST(CheckpointBlocks, SplitABoxIntoContiguousPieces) {
   std::mt19937 chance(7);
   for (int trial = 0; trial < 300; ++trial) {
     Box box;
@@ -27,7 +27,7 @@ TEST(CheckpointBlocks, CutABoxIntoContiguousPieces) {
     }
     const Index most = 1 + chance() % 200;
     Index next = 0;  // position in the dense box
-    for (const Box& piece : cut_box(box, 4, most)) {
+    for (const Box& piece : split_box(box, 4, most)) {
       ASSERT_TRUE(piece.size() == 1 || piece.size() * 4 <= most);
       // The first and the last element of a contiguous piece are its size apart.
       Index first = 0, last = 0;
@@ -41,7 +41,7 @@ TEST(CheckpointBlocks, CutABoxIntoContiguousPieces) {
     }
     ASSERT_EQ(next, box.size());
   }
-  EXPECT_TRUE(cut_box(Box{}, 4, 100).empty());
+  EXPECT_TRUE(split_box(Box{}, 4, 100).empty());
 }
 
 TEST(CheckpointBlocks, AreDividedEvenly) {

@@ -115,7 +115,7 @@ TYPED_TEST(LocalGroupNormalisation, SumsOfPartsAddUpToTheSumsOfTheSample) {
 }
 
 TYPED_TEST(LocalGroupNormalisation, PartsOfTheChannelsGiveTheResultOfAllChannels) {
-  // As ranks do: blocks of 6 channels that cut the groups of 3, each with the sums of all groups.
+  // As ranks do: blocks of 6 channels that divide the groups of 3, each with the sums of all groups.
   using T = TypeParam;
   const Exec exec = test_space();
   std::mt19937 random(test_seed());
