@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/factorise.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
@@ -256,15 +257,13 @@ LimitedReport cholesky(const comm::Communicator& comm, StoredMatrix<T>& a, const
                                          cholesky_kernels(a.distribution()));
 }
 
-template RunReport cholesky(TileMatrix<float>&, const RuntimeOptions&);
-template RunReport cholesky(TileMatrix<double>&, const RuntimeOptions&);
-template LimitedReport cholesky(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
-template LimitedReport cholesky(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
-template RankReport cholesky(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
-template RankReport cholesky(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
-template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&,
-                                const RuntimeOptions&);
-template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&,
-                                const RuntimeOptions&);
+#define INSTANTIATE(T)                                                                             \
+  template RunReport cholesky(TileMatrix<T>&, const RuntimeOptions&);                              \
+  template LimitedReport cholesky(StoredMatrix<T>&, const MemoryLimit&, const RuntimeOptions&);    \
+  template RankReport cholesky(const comm::Communicator&, TileMatrix<T>&, const RuntimeOptions&);  \
+  template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<T>&, const MemoryLimit&, \
+                                  const RuntimeOptions&);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/detail/device_slots.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/limited_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 
@@ -235,7 +236,9 @@ DeviceReport cholesky_on_device(TileMatrix<T>& a, const RuntimeOptions& options,
   return run_in_slots(rule, d, tiles, slots, queues, room, options);
 }
 
-template DeviceReport cholesky_on_device(TileMatrix<float>&, const RuntimeOptions&, const MemoryLimit&);
-template DeviceReport cholesky_on_device(TileMatrix<double>&, const RuntimeOptions&, const MemoryLimit&);
+#define INSTANTIATE(T) \
+  template DeviceReport cholesky_on_device(TileMatrix<T>&, const RuntimeOptions&, const MemoryLimit&);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -1,6 +1,7 @@
 #include <aloni/tasks/gemm_rate.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
@@ -37,7 +38,8 @@ double gemm_seconds(Index n, int workers) {
   return run();
 }
 
-template double gemm_seconds<float>(Index, int);
-template double gemm_seconds<double>(Index, int);
+#define INSTANTIATE(T) template double gemm_seconds<T>(Index, int);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

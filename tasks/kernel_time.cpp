@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/trace.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
@@ -162,7 +163,8 @@ std::vector<double> kernel_seconds(Kernel kernel, const KernelShape& shape, int 
   return all;
 }
 
-template std::vector<double> kernel_seconds<float>(Kernel, const KernelShape&, int, double);
-template std::vector<double> kernel_seconds<double>(Kernel, const KernelShape&, int, double);
+#define INSTANTIATE(T) template std::vector<double> kernel_seconds<T>(Kernel, const KernelShape&, int, double);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/factorise.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
@@ -186,13 +187,12 @@ LimitedReport lu(const comm::Communicator& comm, StoredMatrix<T>& a, const Memor
                                    lu_kernels(a.distribution()));
 }
 
-template RunReport lu(TileMatrix<float>&, const RuntimeOptions&);
-template RunReport lu(TileMatrix<double>&, const RuntimeOptions&);
-template LimitedReport lu(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
-template LimitedReport lu(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
-template RankReport lu(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
-template RankReport lu(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
-template LimitedReport lu(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
-template LimitedReport lu(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
+#define INSTANTIATE(T)                                                                      \
+  template RunReport lu(TileMatrix<T>&, const RuntimeOptions&);                             \
+  template LimitedReport lu(StoredMatrix<T>&, const MemoryLimit&, const RuntimeOptions&);   \
+  template RankReport lu(const comm::Communicator&, TileMatrix<T>&, const RuntimeOptions&); \
+  template LimitedReport lu(const comm::Communicator&, StoredMatrix<T>&, const MemoryLimit&, const RuntimeOptions&);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

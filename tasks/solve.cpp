@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/factorise.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/solve_rule.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
@@ -314,19 +315,15 @@ LimitedReport solve(const comm::Communicator& comm, Factors kind, const StoredMa
   return report;
 }
 
-template RunReport solve(Factors, const TileMatrix<float>&, TileMatrix<float>&, const RuntimeOptions&);
-template RunReport solve(Factors, const TileMatrix<double>&, TileMatrix<double>&, const RuntimeOptions&);
-template LimitedReport solve(Factors, const StoredMatrix<float>&, StoredMatrix<float>&, const MemoryLimit&,
-                             const RuntimeOptions&);
-template LimitedReport solve(Factors, const StoredMatrix<double>&, StoredMatrix<double>&, const MemoryLimit&,
-                             const RuntimeOptions&);
-template LimitedReport solve(const comm::Communicator&, Factors, const StoredMatrix<float>&, StoredMatrix<float>&,
-                             const MemoryLimit&, const RuntimeOptions&);
-template LimitedReport solve(const comm::Communicator&, Factors, const StoredMatrix<double>&, StoredMatrix<double>&,
-                             const MemoryLimit&, const RuntimeOptions&);
-template RankReport solve(const comm::Communicator&, Factors, const TileMatrix<float>&, TileMatrix<float>&,
-                          const RuntimeOptions&);
-template RankReport solve(const comm::Communicator&, Factors, const TileMatrix<double>&, TileMatrix<double>&,
-                          const RuntimeOptions&);
+#define INSTANTIATE(T)                                                                                       \
+  template RunReport solve(Factors, const TileMatrix<T>&, TileMatrix<T>&, const RuntimeOptions&);            \
+  template LimitedReport solve(Factors, const StoredMatrix<T>&, StoredMatrix<T>&, const MemoryLimit&,        \
+                               const RuntimeOptions&);                                                       \
+  template LimitedReport solve(const comm::Communicator&, Factors, const StoredMatrix<T>&, StoredMatrix<T>&, \
+                               const MemoryLimit&, const RuntimeOptions&);                                   \
+  template RankReport solve(const comm::Communicator&, Factors, const TileMatrix<T>&, TileMatrix<T>&,        \
+                            const RuntimeOptions&);
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/huge_pages.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 
 #include <algorithm>
 #include <string>
@@ -70,7 +71,8 @@ void TileMatrix<T>::copy_to(T* matrix, Index stride) const {
   });
 }
 
-template class TileMatrix<float>;
-template class TileMatrix<double>;
+#define INSTANTIATE(T) template class TileMatrix<T>;
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -1,6 +1,7 @@
 #include <aloni/tasks/tile_store.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -112,7 +113,8 @@ void StoredMatrix<T>::copy_to(TileMatrix<T>& a) const {
   for_each_tile([&](const views::Tile& t) { read(t, std::span(a.tile(t), elements(t))); });
 }
 
-template class StoredMatrix<float>;
-template class StoredMatrix<double>;
+#define INSTANTIATE(T) template class StoredMatrix<T>;
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::tasks

@@ -197,7 +197,8 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
       ->type_name("FILE.json")
       ->take_last();
   command_->add_flag("--quick", quick_, "At most 20 seconds: no kernels, and coarse figures of all else");
-  command_->add_flag("--resume", resume_, "Keep the figures of --output if it exists, and add kernels");
+  command_->add_flag("--resume", resume_,
+                     "Keep the figures of --output if it exists, measure those that it lacks, and add kernels");
   command_
       ->add_option("--kernels", kernels_, "Time for kernels, seconds; 0: none. Eight minutes give good learned models")
       ->type_name("SECONDS")
@@ -264,7 +265,20 @@ model::Machine CalibrateCommand::first_part(const comm::Communicator& comm) cons
                             "a file of this processor, " + processor_name() + "; without --resume it is made anew");
     return machine;
   }
-  return measure_machine(comm, measurement_options());
+  model::Machine machine = [&] {
+    Progress progress(comm.rank() == 0 ? ProgressStyle::automatic : ProgressStyle::none);
+    if (progress.due()) progress.show(0, {"processor, memory, links and sums over ranks"});
+    return measure_machine(comm, measurement_options());
+  }();
+  save(comm, machine);
+  return machine;
+}
+
+void CalibrateCommand::save(const comm::Communicator& comm, const model::Machine& machine) const {
+  if (output_.empty()) return;  // equal on all ranks
+  comm::collectively(comm, "aloni calibrate", [&] {
+    if (comm.rank() == 0) write_result_file(output_, to_json_text(machine));
+  });
 }
 
 MachineMeasurementOptions CalibrateCommand::measurement_options() const {
@@ -282,23 +296,34 @@ std::vector<CommunicationTimes> CalibrateCommand::add_communication(const comm::
   std::vector<CommunicationTimes> all;
   if (ranks < 2) return all;
   const MachineMeasurementOptions probes = measurement_options();
-  const CollectiveMeasurementOptions options{.largest_bytes = probes.largest_sum_bytes,
-                                             .seconds_per_case = probes.seconds_per_probe / 25};
+  Progress progress(comm.rank() == 0 ? ProgressStyle::automatic : ProgressStyle::none);
+  const auto options_of = [&](const char* what) {
+    return CollectiveMeasurementOptions{
+        .largest_bytes = probes.largest_sum_bytes,
+        .seconds_per_case = probes.seconds_per_probe / 25,
+        .progress = [&progress, what](std::size_t done, std::size_t times) {
+          if (progress.due())
+            progress.show(static_cast<double>(done) / static_cast<double>(times),
+                          {std::to_string(done) + " of " + std::to_string(times) + " times of " + what});
+        }};
+  };
   const auto set_provenance = [&](const char* part) {
     std::erase_if(machine.provenance, [&](const model::Provenance& p) { return p.part == part; });
     machine.provenance.push_back({part, provenance_of(comm)});
   };
   if (!has_transfers(comm, machine)) {
-    all = measure_transfers(comm, machine, options);
+    all = measure_transfers(comm, machine, options_of("messages and halo exchanges"));
     fit_transfers(all, machine);
     set_provenance("transfers");
+    save(comm, machine);
   }
   const bool known = std::ranges::any_of(
       machine.collectives, [&](const model::CollectiveFit& fit) { return fit.ranks == ranks && fit.nodes == nodes; });
   if (known) return all;
-  std::vector<CommunicationTimes> collectives = measure_collectives(comm, machine, options);
+  std::vector<CommunicationTimes> collectives = measure_collectives(comm, machine, options_of("collectives"));
   fit_collectives(collectives, machine, ranks);
   if (!machine.collectives.empty()) set_provenance("collectives");
+  save(comm, machine);
   std::ranges::move(collectives, std::back_inserter(all));
   return all;
 }
@@ -354,6 +379,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
           });
     }
     learned = learn_kernels(comm, machine, options);
+    save(comm, machine);
   }
 
   const std::string convolutions = add_convolutions_of_model(comm, machine);

@@ -31,11 +31,14 @@ class CalibrateCommand {
   void run(const comm::Communicator& comm) const;
 
  private:
-  /// The machine of --output if --resume goes on with it; otherwise a new one. Collective.
+  /// The machine of --output if --resume goes on with it; otherwise a new one, saved. Collective.
   model::Machine first_part(const comm::Communicator& comm) const;
-  /// Adds the constants of messages, halo exchanges and collectives that `machine` lacks, with provenance. Collective.
+  /// Adds the constants of messages, halo exchanges and collectives that `machine` lacks, with provenance, and saves
+  /// the machine after each of the two measurements. Collective.
   std::vector<CommunicationTimes> add_communication(const comm::Communicator& comm, model::Machine& machine) const;
   MachineMeasurementOptions measurement_options() const;
+  /// Writes the machine to --output if it is given, so that --resume goes on from here. Collective. Throws as run().
+  void save(const comm::Communicator& comm, const model::Machine& machine) const;
   /// Seconds for kernels.
   double kernel_seconds() const;
 

@@ -36,15 +36,35 @@ Times sizes_up_to(std::size_t largest) {
   return times;
 }
 
-/// Measures all sizes in each of two rounds. The shorter time counts, so a core that was busy with something else for a
+constexpr int rounds = 2;
+
+/// Tells the caller about each measured time of all rows.
+class TimesDone {
+ public:
+  TimesDone(const CollectiveMeasurementOptions& options, const std::vector<CommunicationTimes>& rows)
+      : progress_(options.progress) {
+    for (const CommunicationTimes& row : rows) all_ += rounds * row.times.size();
+  }
+  void add_one() {
+    ++done_;
+    if (progress_) progress_(done_, all_);
+  }
+
+ private:
+  const std::function<void(std::size_t, std::size_t)>& progress_;
+  std::size_t done_ = 0, all_ = 0;
+};
+
+/// Measures all sizes in each round. The shorter time counts, so a core that was busy with something else for a
 /// moment, or for as long as one size takes, spoils none. `seconds_of(bytes, seconds)` measures one size.
 template <class SecondsOf>
-void measure(Times& times, double seconds_per_case, const SecondsOf& seconds_of) {
-  constexpr int rounds = 2;
+void measure(Times& times, double seconds_per_case, TimesDone& done, const SecondsOf& seconds_of) {
   for (CommunicationTimes::Time& time : times) time.seconds = std::numeric_limits<double>::infinity();
   for (int round = 0; round < rounds; ++round)
-    for (CommunicationTimes::Time& time : times)
+    for (CommunicationTimes::Time& time : times) {
       time.seconds = std::min(time.seconds, seconds_of(time.bytes, seconds_per_case / rounds));
+      done.add_one();
+    }
 }
 
 /// Floats in the memory of this process, or in memory that the ranks of the node reach.
@@ -210,14 +230,18 @@ double CommunicationTimes::links_error() const { return mean_error(times, &Time:
 
 std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, const model::Machine& machine,
                                                   const CollectiveMeasurementOptions& options) {
+  const std::vector<MeasuredPair> pairs = pairs_of(comm, machine);
   std::vector<CommunicationTimes> all;
-  for (const MeasuredPair& measured : pairs_of(comm, machine)) {
+  for (const MeasuredPair& measured : pairs)
+    for (const model::PairTransfer& transfer : measured.transfers)
+      all.emplace_back(row_of(transfer)).times = sizes_up_to(options.largest_bytes);
+  TimesDone done(options, all);
+  auto row = all.begin();
+  for (const MeasuredPair& measured : pairs) {
     std::optional<Communicator> pair;
     if (std::ranges::count(measured.members, comm.rank()) > 0) pair = comm.subgroup(measured.members);
     for (const model::PairTransfer& transfer : measured.transfers) {
-      CommunicationTimes& row = all.emplace_back(row_of(transfer));
-      row.times = sizes_up_to(options.largest_bytes);
-      measure(row.times, options.seconds_per_case, [&](std::size_t bytes, double seconds) {
+      measure(row->times, options.seconds_per_case, done, [&](std::size_t bytes, double seconds) {
         double own = 0;
         if (pair && transfer.method == model::TransferMethod::send) {
           own = seconds_of_message(*pair, bytes, transfer.shared_data, seconds);
@@ -226,6 +250,7 @@ std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, cons
         }
         return comm.all_reduce(own, comm::Reduction::max);
       });
+      ++row;
     }
   }
   return all;
@@ -274,13 +299,15 @@ std::vector<CommunicationTimes> measure_collectives(const Communicator& comm, co
         time.bytes = sizeof(float) * equal_blocks(time.bytes, comm.size());
         if (row.times.empty() || row.times.back().bytes < time.bytes) row.times.push_back(time);  // many ranks: equal
       }
-      measure(row.times, options.seconds_per_case, [&](std::size_t bytes, double seconds) {
-        model::CollectiveCall sized = call;
-        sized.bytes = bytes;
-        return seconds_of_collective(comm, machine, sized, seconds);
-      });
     }
   }
+  TimesDone done(options, all);
+  for (CommunicationTimes& row : all)
+    measure(row.times, options.seconds_per_case, done, [&](std::size_t bytes, double seconds) {
+      model::CollectiveCall sized = row.call.value();
+      sized.bytes = bytes;
+      return seconds_of_collective(comm, machine, sized, seconds);
+    });
   return all;
 }
 

@@ -14,6 +14,7 @@
 #include <aloni/model/transfer_costs.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ namespace aloni::tools {
 struct CollectiveMeasurementOptions {
   std::size_t largest_bytes = std::size_t{32} << 20;
   double seconds_per_case = 0.02;  ///< for each method, memory and size; each runs at least eight times
+  /// Called on all ranks after each measured time; every size of every method has two.
+  std::function<void(std::size_t done, std::size_t all)> progress = {};
 };
 
 /// One operation by one method, with data in one kind of memory.

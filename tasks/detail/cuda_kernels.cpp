@@ -2,6 +2,7 @@
 // the C++ compiler takes it.
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/device_kernels.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/pivots.hpp>
 
 #include <cublas_v2.h>
@@ -259,8 +260,7 @@ void DeviceQueue::subtract_product(char op_a, ConstBlock<T> a, char op_b, ConstB
   template void DeviceQueue::trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
   template void DeviceQueue::subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \
   template void DeviceQueue::subtract_product<T>(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::tasks::detail

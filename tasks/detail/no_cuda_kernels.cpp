@@ -1,6 +1,7 @@
 // In place of cuda_kernels.cpp in builds without aloni_ENABLE_CUDA.
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/device_kernels.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 
 namespace aloni::tasks::detail {
 
@@ -65,8 +66,7 @@ void DeviceQueue::subtract_product(char, ConstBlock<T>, char, ConstBlock<T>, Til
   template void DeviceQueue::trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
   template void DeviceQueue::subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \
   template void DeviceQueue::subtract_product<T>(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::tasks::detail

@@ -1,5 +1,6 @@
 // In place of tile_kernels.cpp in builds without aloni_ENABLE_LAPACK.
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 namespace aloni::tasks::detail {
@@ -35,8 +36,7 @@ void subtract_product(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>) {
   template void trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
   template void subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \
   template void subtract_product<T>(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::tasks::detail

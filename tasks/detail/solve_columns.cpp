@@ -1,5 +1,7 @@
 #include <aloni/tasks/detail/solve_columns.hpp>
 
+#include <aloni/tasks/detail/instantiate.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -104,8 +106,7 @@ void solve_columns(const SolvedColumns<T>& columns) {
 #define INSTANTIATE(T)                                     \
   template std::vector<Solver<T>> all_column_solvers<T>(); \
   template void solve_columns<T>(const SolvedColumns<T>&);
-INSTANTIATE(float)
-INSTANTIATE(double)
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::tasks::detail

@@ -1,6 +1,7 @@
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <aloni/core/blas_functions.hpp>
+#include <aloni/tasks/detail/instantiate.hpp>
 #include <aloni/tasks/detail/pivots.hpp>
 #include <aloni/tasks/detail/solve_columns.hpp>
 
@@ -120,8 +121,7 @@ void subtract_product(char op_a, ConstBlock<T> a, char op_b, ConstBlock<T> b, Ti
   template void trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
   template void subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \
   template void subtract_product<T>(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>);
-INSTANTIATE(float)
-INSTANTIATE(double)
+ALONI_INSTANTIATE_ELEMENTS(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::tasks::detail

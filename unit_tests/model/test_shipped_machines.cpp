@@ -5,13 +5,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace aloni::model {
 namespace test_shipped_machines {
 
+using Json = nlohmann::json;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
@@ -81,6 +85,46 @@ TEST(ShippedMachines, NameTheSourceOfEachGroupOfNumbers) {
                              "processor.efficiency", "links.self", "links.shared_memory", "links.within_node",
                              "links.between_nodes", "combine_seconds_per_byte", "exchange_seconds"})
       EXPECT_THAT(parts, Contains(part)) << name;
+  }
+}
+
+/// All numbers in `value` with their paths.
+void add_numbers(const Json& value, const std::string& path, std::map<std::string, Json>& numbers) {
+  if (value.is_number()) numbers[path] = value;
+  if (!value.is_structured()) return;
+  for (const auto& [name, inner] : value.items()) add_numbers(inner, path.empty() ? name : path + "." + name, numbers);
+}
+std::map<std::string, Json> numbers_of(const Machine& machine) {
+  std::map<std::string, Json> numbers;
+  add_numbers(Json::parse(to_json_text(machine)), "", numbers);
+  numbers.erase("aloni_machine");  // the version of the format
+  return numbers;
+}
+
+/// The path or a group that contains it.
+bool covers(const std::string& part, const std::string& path) { return path == part || path.starts_with(part + "."); }
+
+/// A group may speak for the defaults of the library and for numbers that are not known. Any other number has a source
+/// of its own: the numbers of a link have different ones.
+TEST(ShippedMachines, NameTheSourceOfEachNumber) {
+  for (const std::string& name : machine_names()) {
+    const Machine machine = find_machine(name);
+    Machine usual = machine;
+    usual.planning = {};
+    const std::map<std::string, Json> numbers = numbers_of(machine), defaults = numbers_of(usual);
+    EXPECT_GT(numbers.size(), 40U) << name;
+    for (const auto& [path, value] : numbers) {
+      const bool by_group = value == 0 || (covers("planning", path) && value == defaults.at(path));
+      EXPECT_TRUE(std::ranges::any_of(
+          machine.provenance, [&](const Provenance& p) { return by_group ? covers(p.part, path) : p.part == path; }))
+          << name << ": no source of " << path << " = " << value;
+    }
+    for (const Provenance& p : machine.provenance) {
+      EXPECT_EQ(p.text.find("assumed"), std::string::npos) << name << ", " << p.part << ": an estimate has a range";
+      EXPECT_TRUE(p.part == "name" || p.part == "processor.efficiency" ||
+                  std::ranges::any_of(numbers, [&](const auto& number) { return covers(p.part, number.first); }))
+          << name << ": no field " << p.part;
+    }
   }
 }
 

@@ -1,10 +1,14 @@
 """aloni calibrate chooses one algorithm for each size, and its files hold the printed measurements."""
 import json
+import os
 import pathlib
+import signal
 import tempfile
+import time
 import unittest
 
-from command import FAILURE, USAGE, aloni
+from command import COMMAND, FAILURE, MPIRUN, SLOWDOWN, USAGE, aloni, finish, start
+from processes import ranks_of
 
 QUICK = ["--quick", "--largest-bytes", "4096", "--seconds", "0.001"]
 
@@ -72,6 +76,46 @@ class Calibrate(unittest.TestCase):
             self.assertEqual({row["operation"] for row in json.loads(numbers.read_text())["communication"]},
                              {"message", "halo"})
             self.assertEqual(len(json.loads(table.read_text())["transfers"]), 4)
+
+    def kill_when(self, saved, *arguments):
+        """Runs calibrate on two ranks and kills them as soon as `saved` holds for the file, while they measure on."""
+        process = start([MPIRUN, "-n", "2", COMMAND, "calibrate", *arguments])
+        end = time.monotonic() + 60 * SLOWDOWN
+        while process.poll() is None and not saved() and time.monotonic() < end:
+            time.sleep(0.01)
+        for rank in ranks_of(process.pid).values():
+            os.kill(rank, signal.SIGKILL)
+        result = finish(process, 60)
+        self.assertTrue(saved(), result.out + result.err)
+        self.assertNotEqual(result.code, 0, result.out)
+
+    def test_goes_on_after_an_interruption(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table, numbers = pathlib.Path(folder, "machine.json"), pathlib.Path(folder, "numbers.json")
+            slow = ["--kernels", "0", "--largest-bytes", "4194304", "--seconds", "0.2", "--output", str(table)]
+            self.kill_when(table.exists, *slow)
+            first = json.loads(table.read_text())
+            self.assertEqual(first["collectives"], [])
+            self.assertGreater(first["processor"]["float32_flops"], 1e8)
+
+            def has_transfers():
+                return len(json.loads(table.read_text())["transfers"]) == 4
+
+            self.kill_when(has_transfers, *slow, "--resume")
+            second = json.loads(table.read_text())
+            self.assertEqual(second["collectives"], [])
+
+            result = aloni("calibrate", *QUICK, "--resume", "--output", str(table), "--json", str(numbers), ranks=2)
+            self.assertEqual(result.code, 0, result.err)
+            self.assertEqual({row["operation"] for row in json.loads(numbers.read_text())["communication"]},
+                             {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"})
+            third = json.loads(table.read_text())
+            self.assertGreater(len(third["collectives"]), 0)
+            self.assertEqual(third["transfers"], second["transfers"])
+            for part in ("processor", "links", "all_reduces", "planning"):  # nothing is measured twice
+                self.assertEqual(third[part], first[part], part)
+            parts = [entry["part"] for entry in third["provenance"]]
+            self.assertEqual(sorted(parts), ["all_reduces", "collectives", "links", "processor", "transfers"])
 
     def test_errors_are_of_sizes_left_out(self):
         with tempfile.TemporaryDirectory() as folder:

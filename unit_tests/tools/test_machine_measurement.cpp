@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -91,11 +92,35 @@ TEST(MachineMeasurement, IsEqualOnAllRanks) {
     for (const double value : {link.latency, link.seconds_per_byte, link.seconds_per_message}) expect_equal(value);
 }
 
+/// The number of calls; each names the next time, of equally many.
+class Calls {
+ public:
+  std::function<void(std::size_t, std::size_t)> counting() {
+    return [this](std::size_t done, std::size_t all) {
+      EXPECT_EQ(done, ++calls_);
+      EXPECT_TRUE(all_ == 0 || all == all_) << all;
+      all_ = all;
+    };
+  }
+  void expect_all_of(const std::vector<CommunicationTimes>& rows) const {
+    std::size_t sizes = 0;
+    for (const CommunicationTimes& row : rows) sizes += row.times.size();
+    EXPECT_EQ(calls_, 2 * sizes);
+    EXPECT_EQ(all_, 2 * sizes);
+  }
+
+ private:
+  std::size_t calls_ = 0, all_ = 0;
+};
+
 TEST(CollectiveMeasurement, GivesConstantsOfEveryMethodInBothMemories) {
   const auto comm = aloni::test::make_communicator();
   model::Machine machine = machine_of(comm);
-  const CollectiveMeasurementOptions options{.largest_bytes = 1 << 18, .seconds_per_case = 1e-4};
+  Calls calls;
+  const CollectiveMeasurementOptions options{
+      .largest_bytes = 1 << 18, .seconds_per_case = 1e-4, .progress = calls.counting()};
   std::vector<CommunicationTimes> all = measure_collectives(comm, machine, options);
+  calls.expect_all_of(all);
   fit_collectives(all, machine, comm.size());
   if (comm.size() == 1) {
     EXPECT_TRUE(all.empty());
@@ -131,8 +156,10 @@ TEST(TransferMeasurement, GivesConstantsOfMessagesAndHaloExchanges) {
   const auto comm = aloni::test::make_communicator();
   model::Machine machine = machine_of(comm);
   EXPECT_EQ(has_transfers(comm, machine), comm.size() == 1);
-  std::vector<CommunicationTimes> all =
-      measure_transfers(comm, machine, {.largest_bytes = 1 << 18, .seconds_per_case = 1e-4});
+  Calls calls;
+  std::vector<CommunicationTimes> all = measure_transfers(
+      comm, machine, {.largest_bytes = 1 << 18, .seconds_per_case = 1e-4, .progress = calls.counting()});
+  calls.expect_all_of(all);
   fit_transfers(all, machine);
   EXPECT_TRUE(has_transfers(comm, machine));
   EXPECT_EQ(machine.transfers.size(), all.size());
