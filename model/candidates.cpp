@@ -1,9 +1,10 @@
 #include <aloni/model/candidates.hpp>
 
+#include <aloni/model/quantity_text.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -134,12 +135,6 @@ std::vector<ScoredSplit> splits_without_empty_blocks(const LayerFacts& facts, in
   return good;
 }
 
-std::string text_of(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", value);
-  return text.data();
-}
-
 }  // namespace
 
 std::vector<LayerFacts> facts_of(const nn::NetworkDescription& network, Index samples) {
@@ -183,7 +178,7 @@ LayerSplit effective_split(const LayerFacts& facts, const LayerSplit& split) {
 
 std::string reason(const Rejection& rejection) {
   const auto blocks = blocks_of(rejection.split);
-  const std::string value = text_of(rejection.value);
+  const std::string value = three_digits_text(rejection.value);
   switch (rejection.reason) {
     case RejectionReason::unsupported:
       return "the layer does not have this split; it acts as another one";
@@ -200,7 +195,8 @@ std::string reason(const Rejection& rejection) {
     case RejectionReason::uneven:
       return "the largest block has " + value + " times the mean";
     case RejectionReason::more_communication:
-      return "moves " + value + " times the data of the best candidate";
+      return std::isinf(rejection.value) ? "moves data; the best candidate moves none"
+                                         : "moves " + value + " times the data of the best candidate";
   }
   return {};
 }

@@ -57,6 +57,8 @@ struct Rejection {
   /// few_…: the elements. many_channel_blocks: the most. idle_ranks: the ranks per block. uneven: largest / mean.
   /// more_communication: the elements that a rank moves, divided by those of the best candidate.
   double value = 0;
+
+  friend bool operator==(const Rejection&, const Rejection&) = default;
 };
 /// One sentence: "8 blocks of samples are more than 4 samples".
 std::string reason(const Rejection& rejection);

@@ -90,6 +90,8 @@ struct LayerChoice {
   double runner_up_seconds = 0;  ///< by which the step would be longer, by stage 2; negative if stage 3 decided
   std::string reason = {};       ///< one line: why this split, and not the runner-up
   int candidates = 0;            ///< position in StrategyChoice::candidates
+  /// False if the splits are those of the layers that it reads. Then Candidates::rejected is not of this layer.
+  bool own_candidates = true;
 };
 
 /// Error::argument() of the error if no strategy fits into the memory.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 namespace aloni::model {
 
@@ -52,8 +53,34 @@ void check(bool fine, const char* field, double value, const std::string& machin
 }  // namespace
 
 std::string_view name(KernelSource source) {
-  constexpr std::array<std::string_view, 3> names{"measured", "learned", "roofline"};
+  constexpr std::array<std::string_view, kernel_sources> names{"measured", "learned", "roofline"};
   return names[static_cast<std::size_t>(source)];
+}
+
+void KernelSeconds::add(double seconds, const Estimate& estimate) {
+  by_source[static_cast<std::size_t>(estimate.source)] += seconds;
+  if (estimate.source != KernelSource::roofline) error += seconds * estimate.relative_error;
+}
+
+KernelSeconds& KernelSeconds::operator+=(const KernelSeconds& other) {
+  for (std::size_t s = 0; s < by_source.size(); ++s) by_source[s] += other.by_source[s];
+  error += other.error;
+  return *this;
+}
+
+double KernelSeconds::sum() const { return std::accumulate(by_source.begin(), by_source.end(), 0.0); }
+
+std::optional<double> KernelSeconds::relative_error() const {
+  const double known = by_source[static_cast<std::size_t>(KernelSource::measured)] +
+                       by_source[static_cast<std::size_t>(KernelSource::learned)];
+  return known > 0 ? std::optional(error / known) : std::nullopt;
+}
+
+std::optional<KernelSeconds::MainSource> KernelSeconds::main_source() const {
+  const double all = sum();
+  if (!(all > 0)) return std::nullopt;
+  const auto most = std::ranges::max_element(by_source);
+  return MainSource{static_cast<KernelSource>(most - by_source.begin()), *most / all};
 }
 
 MachineKernels::MachineKernels(const Machine& machine, int ranks_per_node, int threads_per_rank)

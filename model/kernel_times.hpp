@@ -8,18 +8,48 @@
 #include <aloni/model/kernel.hpp>
 #include <aloni/model/machine.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace aloni::model {
 
 enum class KernelSource : std::uint8_t { measured, learned, roofline };
+inline constexpr std::size_t kernel_sources = 3;
 std::string_view name(KernelSource source);
 
 struct Estimate {
   double seconds = 0;
   KernelSource source = KernelSource::roofline;
-  double relative_error = 0;  ///< probable, as a share of `seconds`
+  /// Expected, as a share of `seconds`. Measured: the spread of the runs. Learned: the mean error on problems that were
+  /// left out of the training. Roofline: a guess for all kernels.
+  double relative_error = 0;
+};
+
+/// Seconds of several kernels, by the source of their times.
+struct KernelSeconds {
+  std::array<double, kernel_sources> by_source = {};
+  double error = 0;  ///< sum of seconds times Estimate::relative_error, over measured and learned kernels
+
+  /// `seconds`: those of the kernel, which may differ from Estimate::seconds by a factor. @pre seconds ≥ 0
+  void add(double seconds, const Estimate& estimate);
+  KernelSeconds& operator+=(const KernelSeconds& other);
+  double sum() const;
+
+  /// Mean of Estimate::relative_error over the measured and the learned kernels, weighted by their seconds. Errors of
+  /// single kernels partly cancel. So this is the largest expected error of the sum of these kernels, as a share of it.
+  /// Kernels with the time of a roofline do not count, because no measurement tells their error. Empty if the measured
+  /// and learned kernels take no time.
+  std::optional<double> relative_error() const;
+
+  /// The source of most seconds, and its share of all. Empty if the kernels take no time.
+  struct MainSource {
+    KernelSource source = KernelSource::measured;
+    double share = 0;
+  };
+  std::optional<MainSource> main_source() const;
 };
 
 /// Anything that gives times of kernels: a machine, or a test.

@@ -78,7 +78,9 @@ struct SimulatedStep {
   /// Of the slowest rank: copies and waits, which no kernel hides.
   double exposed_communication = 0;
   /// Share of the time of kernels, on the slowest rank, by source of their times.
-  std::array<double, 3> sources = {};
+  std::array<double, kernel_sources> sources = {};
+  /// Of the slowest rank, by layer, as `layers`: the kernels of RankTime, with their sources and errors.
+  std::vector<KernelSeconds> kernels = {};
   /// Share of the time of sums over ranks by themselves, on the slowest rank, by CommunicationSource.
   std::array<double, communication_sources> sum_sources = {};
   /// The same of transfers that bring values from other ranks.

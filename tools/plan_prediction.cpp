@@ -31,8 +31,10 @@ model::MachineKernels kernels_for(const PlanRequest& request, const model::Machi
   return {machine, std::min(request.ranks, machine.ranks_per_node), machine.threads_per_rank};
 }
 
-std::vector<std::string> cells_of(const std::string& layer, const PredictedTime& time) {
+std::vector<std::string> cells_of(const std::string& layer, const model::KernelSeconds& kernels,
+                                  const PredictedTime& time) {
   return {layer,
+          source_text(kernels),
           seconds_text(time.seconds()),
           seconds_text(time.compute),
           seconds_text(time.communication.halos),
@@ -101,6 +103,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   const model::SimulatedStep step = simulate(request.network, layers, planned, kernels_for(request, machine), options);
 
   PlanPrediction prediction{.machine = machine.name, .step_seconds = step.seconds};
+  prediction.sources = sources_of(step);
   for (std::size_t i = 0; i < step.layers.size(); ++i) {
     const model::RankTime& time = step.layers[i];
     prediction.layers.push_back({time.kernels, step.communication[i], time.copies + time.waits});
@@ -116,6 +119,8 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
     reason.text = layer.reason;
     if (layer.runner_up) reason.runner_up = to_string(*layer.runner_up);
     reason.runner_up_seconds = layer.runner_up_seconds;
+    reason.candidates = layer.candidates;
+    reason.own_candidates = layer.own_candidates;
   }
   prediction.chosen = choice.has_value();
   prediction.rank_of = options.rank_of;
@@ -123,6 +128,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   prediction.placement_reason = choice ? choice->strategy.placement_reason : "in order: the strategy is given";
   if (choice) prediction.savings_reason = choice->strategy.savings_reason;
   if (choice) prediction.uniform = choice->strategy.uniform;
+  if (choice) prediction.candidates = choice->strategy.candidates;
   prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
   prediction.bucket_bytes = planned.planning.bucket_bytes;
   prediction.chunk_bytes = static_cast<Index>(planned.planning.chunk_bytes);
@@ -135,16 +141,19 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
 std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescription& network) {
   std::string text = fmt::format("Predicted seconds of the slowest rank on machine {}:\n\n", prediction.machine);
   std::vector<std::vector<std::string>> rows{
-      {"layer", "time", "compute", "halo", "redistribution", "collective", "exposed"}};
+      {"layer", "source", "time", "compute", "halo", "redistribution", "collective", "exposed"}};
   for (std::size_t i = 0; i < prediction.layers.size(); ++i)
-    rows.push_back(cells_of(i < network.layers.size() ? network.layers[i].name : "no layer", prediction.layers[i]));
-  rows.push_back(cells_of("total", prediction.total));
-  text += text_table(rows, 1);
+    rows.push_back(cells_of(i < network.layers.size() ? network.layers[i].name : "no layer",
+                            prediction.sources.kernels[i], prediction.layers[i]));
+  rows.push_back(cells_of("total", prediction.sources.all_kernels(), prediction.total));
+  constexpr std::size_t left = 2, source = 1;
+  text += text_table(std::move(rows), left, source);
   text += "\nThe time is compute and exposed. Communication counts by itself, also the part that kernels hide.\n";
   text += fmt::format("step       {}\n", seconds_text(prediction.step_seconds));
   if (prediction.uniform)
     text += fmt::format("           {} with the best grid for all layers, {}\n",
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
+  text += to_text(prediction.sources);
   text += savings_text(prediction.savings_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   text += limits_text(prediction.machine, prediction.limits_reason) + "\n";

@@ -13,6 +13,7 @@
 #include <aloni/model/simulate.hpp>
 #include <aloni/model/step_limits.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/tools/step_sources.hpp>
 
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ struct SplitReason {
   std::string text = {};                      ///< one line
   std::optional<std::string> runner_up = {};  ///< the best other split; of a chosen strategy only
   double runner_up_seconds = 0;               ///< by which the step would be longer, LayerChoice::runner_up_seconds
+  int candidates = 0;                         ///< LayerChoice::candidates, likewise
+  bool own_candidates = true;                 ///< LayerChoice::own_candidates, likewise
 };
 
 /// The result of the search.
@@ -50,7 +53,9 @@ struct PlanPrediction {
   double step_seconds = 0;
   std::vector<PredictedTime> layers = {};  ///< the last element belongs to no layer: loss, update
   PredictedTime total = {};
+  StepSources sources = {};
   std::vector<SplitReason> reasons = {};             ///< by layer
+  std::vector<model::Candidates> candidates = {};    ///< StrategyChoice::candidates; empty: the strategy is given
   std::optional<model::UniformChoice> uniform = {};  ///< of a chosen strategy: the best one with one grid
   bool chosen = false;                               ///< whether the model chose the strategy
   std::vector<int> rank_of = {};                     ///< StrategyChoice::rank_of

@@ -1,4 +1,5 @@
 #include <aloni/core/version.hpp>
+#include <aloni/model/candidates.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -6,6 +7,7 @@
 #include <aloni/tools/convolution_report.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/step_sources.hpp>
 #include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
@@ -41,6 +43,23 @@ void add_layer(const PlanPrediction& prediction, std::size_t layer, const std::s
   json["reason"] = reason.text;
   json["runner_up"] = reason.runner_up ? Json(*reason.runner_up) : Json();
   json["runner_up_seconds"] = reason.runner_up ? Json(reason.runner_up_seconds) : Json();
+  add_sources(prediction.sources.kernels[layer], json);
+  if (!prediction.chosen) return;
+  json["candidates"] = reason.candidates;
+  json["rejected"] = reason.own_candidates ? Json(reason.candidates) : Json();
+}
+
+/// The lists of candidates, and those of rejected splits at the same positions.
+void add_candidates(const std::vector<model::Candidates>& lists, Json& json) {
+  json["candidates"] = json["rejected"] = Json::array();
+  for (const model::Candidates& list : lists) {
+    Json splits = Json::array(), rejected = Json::array();
+    for (const nn::LayerSplit& split : list.splits) splits.push_back(to_string(split));
+    for (const model::Rejection& r : list.rejected)
+      rejected.push_back({{"split", to_string(r.split)}, {"reason", model::reason(r)}});
+    json["candidates"].push_back(std::move(splits));
+    json["rejected"].push_back(std::move(rejected));
+  }
 }
 
 void add_totals(const PlanPrediction& prediction, Json& json) {
@@ -58,6 +77,8 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
                     {"chunk_bytes", prediction.chunk_bytes},
                     {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
   json["feasible"] = prediction.feasible();
+  add_sources(prediction.sources, json);
+  if (prediction.chosen) add_candidates(prediction.candidates, json);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
+#include <aloni/tools/step_sources.hpp>
 #include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
@@ -115,23 +116,6 @@ std::string factors_text(const model::MachineFactors& factors) {
   return text;
 }
 
-/// "80 % measured, 20 % links"; empty if all shares are 0.
-template <class Source, std::size_t n>
-std::string sources_text(const std::array<double, n>& shares) {
-  std::string text;
-  for (std::size_t s = 0; s < n; ++s) {
-    if (shares[s] == 0) continue;
-    text += fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", 100 * shares[s], name(static_cast<Source>(s)));
-  }
-  return text;
-}
-template <class Source, std::size_t n>
-nlohmann::ordered_json sources_json(const std::array<double, n>& shares) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (std::size_t s = 0; s < n; ++s) json[std::string(name(static_cast<Source>(s)))] = shares[s];
-  return json;
-}
-
 std::string share_text(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
 }
@@ -148,15 +132,18 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
                   ranks_text(which.ranks, request.machine.ranks_per_node), request.machine.name, result.strategy,
                   which.batch, accumulate_text(request), factors_text(which.factors));
   if (!result.was_simulated()) return text + fmt::format("infeasible {}\n", result.reason);
-  std::vector<std::vector<std::string>> rows{{"layer", "grid", "time", "of step", "kernels", "copies", "waits"}};
-  const auto add_row = [&](const std::string& layer, const std::string& grid, const model::RankTime& time) {
-    rows.push_back({layer, grid, seconds_text(time.sum()), share_text(time.sum(), step.seconds),
+  std::vector<std::vector<std::string>> rows{
+      {"layer", "grid", "source", "time", "of step", "kernels", "copies", "waits"}};
+  const StepSources sources = sources_of(step);
+  for (std::size_t i = 0; i < step.layers.size(); ++i) {
+    const model::RankTime& time = step.layers[i];
+    const bool is_layer = i < result.grids.size();
+    rows.push_back({is_layer ? request.network.layers[i].name : "no layer", is_layer ? result.grids[i] : "",
+                    source_text(sources.kernels[i]), seconds_text(time.sum()), share_text(time.sum(), step.seconds),
                     seconds_text(time.kernels), seconds_text(time.copies), seconds_text(time.waits)});
-  };
-  for (std::size_t i = 0; i < result.grids.size(); ++i)
-    add_row(request.network.layers[i].name, result.grids[i], step.layers[i]);
-  add_row("no layer", "", step.layers.back());
-  text += text_table(rows, 2);
+  }
+  constexpr std::size_t left = 3, source = 2;
+  text += text_table(std::move(rows), left, source);
   text += "\nTimes of the slowest rank in one training step.\n";
   text += fmt::format("step       {}: {} samples in a second\n", seconds_text(step.seconds),
                       number_text(samples_per_second(which, step)));
@@ -166,11 +153,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
                       seconds_text(seconds_of(step, StepPhase::update)));
   text += fmt::format("exposed    {} of communication ({})\n", seconds_text(step.exposed_communication),
                       share_text(step.exposed_communication, step.seconds));
-  text += fmt::format("kernels    {}\n", sources_text<model::KernelSource>(step.sources));
-  for (const auto& [label, shares] :
-       {std::pair("sums", &step.sum_sources), std::pair("transfers", &step.transfer_sources)})
-    if (const std::string sources = sources_text<model::CommunicationSource>(*shares); !sources.empty())
-      text += fmt::format("{:<9}  {}\n", label, sources);
+  text += to_text(sources);
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
   text += savings_text(result.savings_reason);
@@ -280,9 +263,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                     {"bucket_bytes", result.limits.bucket_bytes},
                     {"chunk_bytes", result.limits.chunk_bytes},
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
-  json["kernel_sources"] = sources_json<model::KernelSource>(step.sources);
-  json["sum_sources"] = sources_json<model::CommunicationSource>(step.sum_sources);
-  json["transfer_sources"] = sources_json<model::CommunicationSource>(step.transfer_sources);
+  add_sources(sources_of(step), json);
   json["layers"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.grids.size(); ++i) {
     json["layers"].push_back({{"name", request.network.layers[i].name},
@@ -290,6 +271,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                               {"kernels", step.layers[i].kernels},
                               {"copies", step.layers[i].copies},
                               {"waits", step.layers[i].waits}});
+    add_sources(step.kernels[i], json["layers"].back());
   }
   return json;
 }

@@ -76,8 +76,9 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
 /// "savings_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
-/// "chunk_bytes", "largest_overhead"}, "kernel_sources", "sum_sources", "transfer_sources", "layers": [{"name", "grid",
-/// "kernels", "copies", "waits"}]}], "run"}. The members of a single case are at the top too. With a variation
+/// "chunk_bytes", "largest_overhead"}, "kernel_sources", "kernel_error", "sum_sources", "transfer_sources", "layers":
+/// [{"name", "grid", "kernels", "copies", "waits", "kernel_source", "kernel_source_share", "kernel_error"}]}], "run"}.
+/// Sources and errors are those of step_sources.hpp. The members of a single case are at the top too. With a variation
 /// "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which is without it as all
 /// others are. Numbers are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and
 /// layers are those of the slowest rank.

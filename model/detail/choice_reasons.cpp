@@ -38,6 +38,7 @@ std::vector<LayerChoice> explain_layers(SearchSpace& space, const Splits& splits
     LayerChoice& layer = layers.emplace_back();
     layer.split = splits[i];
     layer.candidates = space.list_of(l);
+    layer.own_candidates = space.has_own_list(l);
     const LayerPrice own = space.price(l, effective_split(space.facts(l), layer.split)).first;
     layer.seconds = own.seconds;
     layer.bytes = own.bytes;

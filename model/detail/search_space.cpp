@@ -71,7 +71,8 @@ void SearchSpace::find_candidates() {
   find_uniform_splits();
   for (std::size_t i = 0; i < lists_.size(); ++i) add_uniform_splits(layer_of_list[i], lists_[i]);
 
-  std::map<std::vector<int>, int> inherited;
+  has_own_list_.assign(list_of_.size(), true);
+  std::map<std::vector<int>, std::pair<int, bool>> inherited;  // the list, and whether the layers have it of their own
   for (int l = 0; l < layers(); ++l) {
     if (!inherits_candidates(l)) continue;
     std::vector<int> from;
@@ -82,13 +83,16 @@ void SearchSpace::find_candidates() {
     std::vector<int> key = from;
     for (const Index e : facts(l).output.values) key.push_back(static_cast<int>(e));
     key.push_back(facts(l).properties.reduces_space);
-    const auto [found, is_new] = inherited.try_emplace(key, -1);
+    const auto [found, is_new] = inherited.try_emplace(key);
     if (is_new) {
       Candidates list = inherited_candidates(l, from, options);
+      const bool is_own = list.splits.empty();
+      if (is_own) list = candidates_of(facts(l), ranks_, options);
       add_uniform_splits(l, list);
-      found->second = add_list(std::move(list));
+      found->second = {add_list(std::move(list)), is_own};
     }
-    list_of_[static_cast<std::size_t>(l)] = found->second;
+    list_of_[static_cast<std::size_t>(l)] = found->second.first;
+    has_own_list_[static_cast<std::size_t>(l)] = found->second.second;
   }
 }
 
@@ -130,7 +134,8 @@ void SearchSpace::add_uniform_splits(int layer, Candidates& list) const {
 
 int SearchSpace::add_list(Candidates list) {
   for (std::size_t i = 0; i < lists_.size(); ++i)
-    if (lists_[i].splits == list.splits) return static_cast<int>(i);
+    if (lists_[i].splits == list.splits && (list.rejected.empty() || lists_[i].rejected == list.rejected))
+      return static_cast<int>(i);
   lists_.push_back(std::move(list));
   return static_cast<int>(lists_.size()) - 1;
 }
@@ -149,7 +154,6 @@ Candidates SearchSpace::inherited_candidates(int layer, const std::vector<int>& 
       if (!is_known && !has_empty_blocks(facts(layer), same)) found.splits.push_back(same);
     }
   }
-  if (found.splits.empty()) return candidates_of(facts(layer), ranks_, options);
   return found;
 }
 

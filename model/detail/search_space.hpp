@@ -30,6 +30,8 @@ class SearchSpace {
   const std::vector<int>& sources(int layer) const { return sources_[static_cast<std::size_t>(layer)]; }
   const std::vector<Candidates>& lists() const { return lists_; }
   int list_of(int layer) const { return list_of_[static_cast<std::size_t>(layer)]; }
+  /// Whether the list rejects the other splits of this layer. Otherwise its splits are those of the layers it reads.
+  bool has_own_list(int layer) const { return has_own_list_[static_cast<std::size_t>(layer)]; }
   const Splits& candidates(int layer) const { return lists_[static_cast<std::size_t>(list_of(layer))].splits; }
   /// Of the candidates of a layer.
   const std::vector<LayerPrice>& prices(int layer) const { return prices_[static_cast<std::size_t>(layer)]; }
@@ -62,8 +64,9 @@ class SearchSpace {
   /// The most promising of them are candidates of every layer, so that one layer without them does not cost a
   /// redistribution.
   void add_uniform_splits(int layer, Candidates& list) const;
-  /// Equal lists have one position, so that costs between them are computed once.
+  /// Lists with equal splits have one position, so that costs between them are computed once.
   int add_list(Candidates list);
+  /// Without splits if the layer has none of theirs.
   Candidates inherited_candidates(int layer, const std::vector<int>& from, const CandidateOptions& options) const;
   /// Seconds of all pairs; the splits of the reader vary fastest.
   std::vector<double> edge_prices(int from, const Splits& a, int to, int input, const Splits& b);
@@ -83,6 +86,7 @@ class SearchSpace {
   std::vector<Candidates> lists_;
   Splits uniform_;
   std::vector<int> list_of_;
+  std::vector<bool> has_own_list_;
   AssignmentProblem problem_;
   std::vector<std::vector<LayerPrice>> prices_;  ///< by layer and option
   std::vector<std::vector<nn::Overlap>> overlaps_;

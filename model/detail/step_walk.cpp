@@ -237,6 +237,7 @@ class Walk {
   SimulatedStep run() {
     result_.layers.resize(step_.network().layers.size() + 1);
     result_.communication.resize(result_.layers.size());
+    result_.kernels.resize(result_.layers.size());
     for (const int c : step_.class_of_rank())
       result_.walked.push_back(step_.classes()[static_cast<std::size_t>(c)].rank);
     std::deque<std::size_t> ready(parts_.size());
@@ -548,6 +549,7 @@ class Walk {
       result_.exposed_communication += times[n].copies + times[n].waits;
       kernels += times[n].kernels;
       result_.sources[static_cast<std::size_t>(p.its.nodes[n].kernel.source)] += times[n].kernels;
+      result_.kernels[layer].add(times[n].kernels, p.its.nodes[n].kernel);
     }
     for (double& share : result_.sources) share = kernels > 0 ? share / kernels : 0;
     for (double& share : result_.sum_sources) share = sums > 0 ? share / sums : 0;
@@ -581,6 +583,7 @@ void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
   mix(sum.sum_sources, part.sum_sources, before.communication, more.communication);
   mix(sum.transfer_sources, part.transfer_sources, before.communication, more.communication);
   sum.layers.resize(part.layers.size());
+  sum.kernels.resize(part.kernels.size());
   sum.communication.resize(part.communication.size());
   for (int i = 0; i < times; ++i) {
     for (SimulatedAction action : part.actions) {
@@ -592,6 +595,7 @@ void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
     sum.exposed_communication += part.exposed_communication;
     for (std::size_t p = 0; p < sum.phases.size(); ++p) sum.phases[p] += part.phases[p];
     for (std::size_t l = 0; l < sum.layers.size(); ++l) sum.layers[l] += part.layers[l];
+    for (std::size_t l = 0; l < sum.kernels.size(); ++l) sum.kernels[l] += part.kernels[l];
     for (std::size_t l = 0; l < sum.communication.size(); ++l) sum.communication[l] += part.communication[l];
   }
 }

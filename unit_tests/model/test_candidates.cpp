@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace aloni::model {
@@ -70,6 +71,14 @@ TEST(Candidates, HaveReasonsForWhatIsRejected) {
   EXPECT_EQ(reason_of(found, "n2"), "8 ranks would compute the same block");
   EXPECT_THAT(texts(found.splits), Contains("n4")) << "computed by four ranks each, without communication";
   EXPECT_THAT(texts(found.splits), Contains("n4h2w2"));
+}
+
+TEST(Candidates, HaveNoFactorBesideABestOneThatMovesNothing) {
+  const Rejection more{LayerSplit::parse("h4"), RejectionReason::more_communication, 1.5};
+  EXPECT_EQ(reason(more), "moves 1.5 times the data of the best candidate");
+  Rejection infinitely = more;
+  infinitely.value = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(reason(infinitely), "moves data; the best candidate moves none");
 }
 
 TEST(Candidates, RejectThoseThatMoveMoreThanFortyOthers) {

@@ -10,10 +10,12 @@
 #include <nn/random_network.hpp>
 #include <support/random_cases.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
 #include <random>
+#include <variant>
 
 namespace aloni::model {
 namespace test_choose_strategy {
@@ -403,6 +405,37 @@ TEST(ChooseStrategy, SaysHowMuchMemoryIsMissing) {
     EXPECT_THAT(e.expectation(), HasSubstr("at least "));
     EXPECT_THAT(e.expectation(), HasSubstr("layer"));
     EXPECT_THAT(e.expectation(), testing::ContainsRegex("[0-9]+ ranks would do"));
+  }
+}
+
+// Relu, sums and batch normalisations have the candidates of the layers that they read, not reasons of their own.
+TEST(ChooseStrategy, GivesTheRejectedSplitsOfLayersWithCandidatesOfTheirOwn) {
+  for (const char* model : {"lenet5", "resnet18"}) {
+    const auto net = nn::make_model(model);
+    const auto facts = facts_of(net, 16);
+    const StrategyChoice choice = choose_strategy(net, machine_of(4), 16, {.samples = 16, .simulated = 1});
+    int own = 0, rejected = 0;
+    for (std::size_t l = 0; l < choice.layers.size(); ++l) {
+      const LayerChoice& layer = choice.layers[l];
+      const bool visits_elements = std::holds_alternative<nn::Relu>(net.layers[l].operation) ||
+                                   std::holds_alternative<nn::Add>(net.layers[l].operation);
+      EXPECT_FALSE(visits_elements && layer.own_candidates) << net.layers[l].name;
+      if (!layer.own_candidates) continue;
+      ++own;
+      const Candidates expected = candidates_of(facts[l], 16),
+                       &list = choice.candidates.at(static_cast<std::size_t>(layer.candidates));
+      // The search adds splits that other layers have.
+      for (const Rejection& r : list.rejected) {
+        EXPECT_THAT(expected.rejected, testing::Contains(r)) << net.layers[l].name << " " << to_string(r.split);
+        EXPECT_THAT(list.splits, testing::Not(testing::Contains(r.split)));
+        ++rejected;
+      }
+      for (const Rejection& r : expected.rejected)
+        EXPECT_TRUE(std::ranges::count(list.rejected, r) + std::ranges::count(list.splits, r.split) == 1)
+            << net.layers[l].name << " " << to_string(r.split);
+    }
+    EXPECT_GT(own, 3);
+    EXPECT_GT(rejected, 50);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -102,6 +103,32 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
   EXPECT_EQ(measured.source, KernelSource::measured);
   EXPECT_DOUBLE_EQ(measured.seconds, 0.5);
   EXPECT_DOUBLE_EQ(measured.relative_error, 0.01);
+}
+
+TEST(KernelTimes, TheErrorOfSeveralKernelsIsWeightedByTheirSeconds) {
+  KernelSeconds kernels;
+  EXPECT_FALSE(kernels.main_source());
+  EXPECT_FALSE(kernels.relative_error());
+  kernels.add(3, {1, KernelSource::learned, 0.2});  // the seconds are those of the step, not those of the estimate
+  kernels.add(1, {9, KernelSource::measured, 0.04});
+  EXPECT_DOUBLE_EQ(kernels.relative_error().value(), (3 * 0.2 + 1 * 0.04) / 4);
+  ASSERT_TRUE(kernels.main_source());
+  EXPECT_EQ(kernels.main_source()->source, KernelSource::learned);
+  EXPECT_DOUBLE_EQ(kernels.main_source()->share, 0.75);
+}
+
+TEST(KernelTimes, TheErrorOfARooflineIsNotKnown) {
+  KernelSeconds rooflines;
+  rooflines.add(6, {6, KernelSource::roofline, 0.4});
+  EXPECT_FALSE(rooflines.relative_error());
+  EXPECT_EQ(rooflines.main_source()->source, KernelSource::roofline);
+  KernelSeconds kernels;
+  kernels.add(2, {2, KernelSource::learned, 0.1});
+  kernels += rooflines;
+  EXPECT_DOUBLE_EQ(kernels.relative_error().value(), 0.1) << "that of the learned kernels alone";
+  EXPECT_EQ(kernels.by_source, (std::array<double, kernel_sources>{0, 2, 6}));
+  EXPECT_DOUBLE_EQ(kernels.sum(), 8);
+  EXPECT_DOUBLE_EQ(kernels.main_source()->share, 0.75);
 }
 
 TEST(KernelTimes, AMachineWithoutRatesIsRefused) {

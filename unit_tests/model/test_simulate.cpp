@@ -49,6 +49,42 @@ TEST(Simulate, OneRankTakesTheSumOfItsKernels) {
   EXPECT_DOUBLE_EQ(simulate(net, layers, machine, RoundTimes(0.25), {.kernel_scale = 3}).seconds, 3 * step.seconds);
 }
 
+/// Convolutions are learned, copies have the roofline, and all others are measured.
+class TimesOfThreeSources final : public KernelTimes {
+ public:
+  Estimate of(const KernelProblem& problem) const override {
+    const KernelKind kind = problem.calls.empty() ? KernelKind::copy : problem.calls.front().kind;
+    if (kind == KernelKind::copy) return {1e-3, KernelSource::roofline, 0.4};
+    const bool is_forward = kind == KernelKind::convolution_forward;
+    return {2e-3, is_forward ? KernelSource::learned : KernelSource::measured, is_forward ? 0.2 : 0.01};
+  }
+};
+
+TEST(Simulate, EachLayerHasTheSourcesOfItsKernels) {
+  const Machine machine = free_machine();
+  const auto net = digits();
+  const auto layers = layers_of(net, "h2", 2, 4);
+  for (const int micro_batches : {1, 3}) {
+    SimulationOptions options;
+    options.micro_batches = micro_batches;
+    const SimulatedStep step = simulate(net, layers, machine, TimesOfThreeSources(), options);
+    ASSERT_EQ(step.kernels.size(), step.layers.size());
+    KernelSeconds all;
+    for (std::size_t l = 0; l < step.layers.size(); ++l) {
+      EXPECT_NEAR(step.kernels[l].sum(), step.layers[l].kernels, 1e-12) << l;
+      all += step.kernels[l];
+    }
+    for (std::size_t s = 0; s < kernel_sources; ++s)
+      EXPECT_NEAR(step.sources[s], all.by_source[s] / all.sum(), 1e-12) << name(static_cast<KernelSource>(s));
+    const KernelSeconds& first = step.kernels[0];  // conv1: its forward kernels and that of the gradient of its filters
+    const double learned = first.by_source[1], measured = first.by_source[0];
+    EXPECT_GT(learned, 0);
+    EXPECT_GT(measured, 0);
+    EXPECT_NEAR(first.relative_error().value(), (0.2 * learned + 0.01 * measured) / (learned + measured), 1e-12);
+    EXPECT_DOUBLE_EQ(step.kernels[2].relative_error().value(), 0.01) << "pool1 has no convolution";
+  }
+}
+
 // --- micro-batches ---
 
 SimulationOptions in_micro_batches(int number) { return {.micro_batches = number}; }

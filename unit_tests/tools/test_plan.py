@@ -88,6 +88,32 @@ class Plan(unittest.TestCase):
                 if strategy == "auto":
                     self.assertIn(mine["reason"], text)
 
+    def test_has_the_sources_of_times_as_simulate_does(self):
+        arguments = ["--machine", "lassen", "--model", "resnet18", "--ranks", "8", "--strategy", "n4h2"]
+        text, plan = self.plan(*arguments)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "step.json")
+            simulated = aloni("simulate", *arguments, "--json", str(path))
+            step = json.loads(path.read_text())
+        lines = text[text.index("\nkernels  "):text.index("\nlimits  ")]
+        self.assertIn("100 % roofline\n           expected error not known", lines)
+        self.assertIn(lines, simulated.out)
+        for field in ("kernel_sources", "kernel_error", "sum_sources", "transfer_sources"):
+            self.assertEqual(plan[field], step[field], field)
+        for mine, theirs in zip(plan["layers"], step["layers"]):
+            for field in ("kernel_source", "kernel_source_share", "kernel_error"):
+                self.assertEqual(mine[field], theirs[field], (mine["name"], field))
+        self.assertNotIn("rejected", plan)
+
+    def test_lists_rejected_splits_with_their_reasons(self):
+        _, plan = self.plan("--machine", "lassen", "--ranks", "8", "--batch", "4", "--strategy", "auto")
+        by_name = {layer["name"]: layer for layer in plan["layers"]}
+        reasons = {r["split"]: r["reason"] for r in plan["rejected"][by_name["conv1"]["rejected"]]}
+        self.assertEqual(reasons["n8"], "8 blocks of samples are more than 4 samples")
+        self.assertIsNone(by_name["relu1"]["rejected"])
+        for layer in plan["layers"]:
+            self.assertIn(layer["split"], plan["candidates"][layer["candidates"]])
+
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--ranks", "6", "--strategy", "h3f2", "--precision", "double"]
         self.assertEqual(self.plan(*arguments, ranks=0), self.plan(*arguments, ranks=2))

@@ -1,4 +1,5 @@
 #include <aloni/core/error.hpp>
+#include <aloni/model/kernel_times.hpp>
 #include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/plan_prediction.hpp>
@@ -140,6 +141,54 @@ TEST(PlanPrediction, HasTheSameFiguresInJson) {
   json = nlohmann::json::parse(to_json(r, summary));
   EXPECT_FALSE(json.contains("step_seconds"));
   EXPECT_FALSE(json["layers"][0].contains("seconds"));
+}
+
+TEST(PlanPrediction, HasTheSourcesOfItsTimes) {
+  model::Machine machine = model::find_machine("lassen");
+  PlanRequest r = request("lenet5", "n4", machine, 4);
+  PlanSummary summary = predicted(r, machine, false);
+  PlanPrediction& p = *summary.prediction;
+  ASSERT_EQ(p.sources.kernels.size(), p.layers.size());
+  for (std::size_t i = 0; i < p.layers.size(); ++i)
+    EXPECT_NEAR(p.sources.kernels[i].sum(), p.layers[i].compute, 1e-12) << i;
+  EXPECT_THAT(to_text(r, summary),
+              AllOf(HasSubstr("kernels    100 % roofline\n"), HasSubstr("sums       100 % links\n")));
+  const auto rough = nlohmann::json::parse(to_json(r, summary));
+  EXPECT_EQ(rough["kernel_sources"]["roofline"], 1.0);
+  EXPECT_EQ(rough["sum_sources"]["links"], 1.0);
+  EXPECT_TRUE(rough["kernel_error"].is_null());
+  EXPECT_TRUE(rough["layers"][0]["kernel_error"].is_null());
+  p.sources.kernels[0] = {};
+  p.sources.kernels[0].add(1, {1, model::KernelSource::learned, 0.25});
+  const auto learned = nlohmann::json::parse(to_json(r, summary));
+  EXPECT_EQ(learned["kernel_error"], 0.25);
+  EXPECT_EQ(learned["layers"][0]["kernel_source"], "learned");
+  EXPECT_EQ(learned["layers"][0]["kernel_source_share"], 1.0);
+  EXPECT_EQ(learned["layers"][0]["kernel_error"], 0.25);
+  EXPECT_EQ(learned["layers"][3]["kernel_source"], "roofline");
+  EXPECT_THAT(to_text(r, summary), AllOf(HasSubstr("conv1     learned 25.0 %  "), HasSubstr("conv2     roofline  ")));
+}
+
+TEST(PlanPrediction, ListsTheSplitsThatTheSearchHasRejected) {
+  const model::Machine machine = model::find_machine("lassen");
+  PlanRequest chosen = request("lenet5", "n16", machine, 16), given = chosen;
+  chosen.batch = given.batch = 4;
+  const auto json = nlohmann::json::parse(to_json(chosen, predicted(chosen, machine, true)));
+  EXPECT_EQ(json["candidates"].size(), json["rejected"].size());
+  const auto& conv2 = json["layers"][3];
+  ASSERT_EQ(conv2["name"], "conv2");
+  EXPECT_EQ(conv2["rejected"], conv2["candidates"]);
+  const auto& candidates = json["candidates"].at(conv2["candidates"].get<std::size_t>());
+  EXPECT_THAT(candidates, testing::Contains(conv2["split"]));
+  const nlohmann::json too_many{{"split", "n16"}, {"reason", "16 blocks of samples are more than 4 samples"}};
+  EXPECT_THAT(json["rejected"].at(conv2["rejected"].get<std::size_t>()), testing::Contains(too_many));
+  const auto& relu2 = json["layers"][4];
+  EXPECT_TRUE(relu2["rejected"].is_null()) << "it has the candidates of conv2";
+  EXPECT_THAT(json["candidates"].at(relu2["candidates"].get<std::size_t>()), testing::Contains(relu2["split"]));
+  given.strategy = nn::Strategy::uniform(nn::LayerSplit::parse("n4h4"));
+  const auto without = nlohmann::json::parse(to_json(given, predicted(given, machine, false)));
+  EXPECT_FALSE(without.contains("rejected"));
+  EXPECT_FALSE(without["layers"][0].contains("rejected"));
 }
 
 /// Nodes of four ranks. A byte between nodes takes far longer than one within a node.

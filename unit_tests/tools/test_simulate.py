@@ -36,6 +36,9 @@ class Simulate(unittest.TestCase):
         self.assertGreater(step["backward_seconds"], step["forward_seconds"])
         self.assertGreaterEqual(step["exposed_communication_seconds"], 0)
         self.assertGreater(step["memory_bytes_per_rank"], 1e8)
+        self.assertIsNone(step["kernel_error"])  # a machine that ships has no measured kernels
+        self.assertEqual({layer["kernel_source"] for layer in step["layers"]}, {"roofline", None})
+        self.assertIn("\n           expected error not known", text)
 
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--machine", "x86_server", "--ranks", "6", "--strategy", "h3f2", "--ranks-per-node", "2"]

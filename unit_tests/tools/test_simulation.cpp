@@ -1,6 +1,9 @@
 #include <aloni/core/error.hpp>
+#include <aloni/model/kernel.hpp>
 #include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
@@ -187,8 +190,8 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
                                    "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
                                    "update_seconds", "exposed_communication_seconds", "samples_per_second",
                                    "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "savings_reason", "placement", "limits", "kernel_sources", "sum_sources",
-                                   "transfer_sources", "layers", "cases", "run"));
+                                   "savings_reason", "placement", "limits", "kernel_sources", "kernel_error",
+                                   "sum_sources", "transfer_sources", "layers", "cases", "run"));
   for (const char* of : {"sum_sources", "transfer_sources"})
     EXPECT_EQ(json[of], (nlohmann::ordered_json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}})) << of;
   EXPECT_EQ(json["cases"].size(), 1U);
@@ -203,6 +206,49 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
   const auto of_several = nlohmann::json::parse(to_json(all, several));
   EXPECT_FALSE(of_several.contains("step_seconds"));
   EXPECT_EQ(of_several["cases"][1]["step_seconds"], json["step_seconds"]);
+}
+
+/// A table with the kernels of a layer on one rank: 1 s each, with a spread of 2 %.
+model::KernelTable table_of(const SimulationRequest& r, const std::string& layer, Index batch) {
+  const auto splits = nn::resolve(nn::Strategy::uniform(nn::LayerSplit()), r.network, 1);
+  const MachineDescription machine = description_of(r.machine, 1);
+  const nn::StepPlan plan =
+      nn::plan_step(r.network, nn::plan_network(r.network, splits, 1, batch), 0, nn::StepKind::training, machine);
+  model::KernelTable table{.ranks_per_node = 1, .threads_per_rank = r.machine.threads_per_rank};
+  for (const nn::PlanNode& node : plan.nodes)
+    if (node.kind() == nn::NodeKind::kernel && node.layer == find_layer(r.network, layer))
+      table.times[model::kernel_of(plan, node).key] = {1, 0.02, 10};
+  return table;
+}
+
+TEST(Simulation, SaysHowSureTheTimesOfKernelsAre) {
+  SimulationRequest r = request("lenet5");
+  const SimulationCase one = on_ranks(1, "1", 8);
+  const auto [rough, of_rough] = sweep(r, {one});
+  const auto unknown = nlohmann::json::parse(to_json(rough, of_rough));
+  EXPECT_TRUE(unknown["kernel_error"].is_null()) << "a roofline has no known error";
+  EXPECT_EQ(unknown["kernel_sources"]["roofline"], 1.0);
+  EXPECT_EQ(unknown["layers"][0]["kernel_source"], "roofline");
+  EXPECT_EQ(unknown["layers"][0]["kernel_source_share"], 1.0);
+  EXPECT_TRUE(unknown["layers"][0]["kernel_error"].is_null());
+  EXPECT_THAT(
+      to_text(rough, of_rough),
+      HasSubstr("kernels    100 % roofline\n           expected error not known: no time is measured or learned\n"));
+
+  r.machine.kernels = {table_of(r, "conv1", 8)};
+  const auto [measured, of_measured] = sweep(r, {one});
+  const auto known = nlohmann::json::parse(to_json(measured, of_measured));
+  EXPECT_DOUBLE_EQ(known["kernel_error"], 0.02);
+  EXPECT_LT(known["kernel_sources"]["measured"], 1.0);
+  EXPECT_EQ(known["layers"][0]["kernel_source"], "measured");
+  EXPECT_DOUBLE_EQ(known["layers"][0]["kernel_error"], 0.02);
+  EXPECT_EQ(known["layers"][3]["name"], "conv2");
+  EXPECT_EQ(known["layers"][3]["kernel_source"], "roofline");
+  EXPECT_TRUE(known["layers"][3]["kernel_error"].is_null());
+  EXPECT_THAT(
+      to_text(measured, of_measured),
+      AllOf(HasSubstr("measured 2.0 %"), HasSubstr("0 % roofline\n           expected error 2.0 % of measured and "
+                                                   "learned times; not known for the roofline\n")));
 }
 
 TEST(Simulation, PrintsAtMostAHundredColumns) {
