@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/model/machine_file.hpp>
+#include <aloni/tools/calibration_drawing.hpp>
 #include <aloni/tools/kernel_calibration.hpp>
 #include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/option.hpp>
@@ -26,6 +27,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::tools {
@@ -168,6 +170,30 @@ Json to_json(const comm::Communicator& comm, const model::Machine& machine,
   return json;
 }
 
+/// The rows of the picture: all that were measured now, then the all-reduces by which algorithms are chosen.
+std::vector<CommunicationTimes> drawn_times(const comm::Communicator& comm, const model::Machine& machine,
+                                            std::vector<CommunicationTimes> rows) {
+  if (machine.all_reduces.empty()) return rows;
+  const std::size_t first = rows.size();
+  for (const std::size_t bytes : sizes_of(machine.all_reduces.front())) {
+    for (const auto& report : reports_of(comm, bytes)) {
+      if (!report.unsupported.empty()) continue;
+      const std::string method = to_string(report.algorithm);
+      auto row = std::find_if(rows.begin() + static_cast<std::ptrdiff_t>(first), rows.end(),
+                              [&](const CommunicationTimes& r) { return r.method == method; });
+      if (row == rows.end())
+        row = rows.insert(rows.end(),
+                          {.operation = "all-reduce of floats: times that choose the algorithm", .method = method});
+      row->times.push_back({.bytes = bytes, .seconds = report.measured_seconds, .predicted = report.predicted_seconds});
+    }
+  }
+  return rows;
+}
+
+std::string drawing_subtitle(const comm::Communicator& comm, const model::Machine& machine) {
+  return ranks_text(comm.size(), machine.ranks_per_node) + " of " + machine.processor.name;
+}
+
 void print(const model::Machine& machine) {
   const model::Processor& p = machine.processor;
   std::printf("%s: %d ranks per node, %d threads each\n", p.name.c_str(), machine.ranks_per_node,
@@ -213,6 +239,11 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
   command_->add_option("--json", json_, "Write measured and predicted times to this file")
       ->type_name("FILE")
       ->take_last();
+  command_
+      ->add_option("--draw", drawing_,
+                   "Draw measured and predicted times of messages and collectives to this file, as SVG")
+      ->type_name("FILE.svg")
+      ->take_last();
   command_->add_option("--largest-bytes", largest_bytes_, "Size of the largest all-reduce, bytes")
       ->capture_default_str()
       ->check(fits_64_bits)
@@ -227,9 +258,12 @@ bool CalibrateCommand::chosen() const { return command_->parsed(); }
 double CalibrateCommand::kernel_seconds() const { return quick_ ? 0 : kernels_; }
 
 void CalibrateCommand::check() const {
-  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  for (const auto& [option, path] : {std::pair("--json", &json_), std::pair("--draw", &drawing_)})
+    if (command_->count(option) > 0 && path->empty()) refuse(option, "\"\"", "the path of a file");
   if (command_->count("--output") > 0 && !output_.ends_with(".json"))
     refuse("--output", output_.empty() ? "\"\"" : output_, "the path of a machine file, *.json");
+  if (!drawing_.empty() && (drawing_ == json_ || drawing_ == output_))
+    refuse("--draw", drawing_, "a path that differs from --json and --output");
   if (resume_ && output_.empty()) refuse("--resume", "without --output", "--output FILE.json");
   if (quick_ && command_->count("--kernels") > 0) refuse("--kernels", std::to_string(kernels_), "no --quick");
   if (command_->count("--tiles") > 0 && !parse_integers(tiles_, 1, most_tile_rows))
@@ -247,7 +281,7 @@ void CalibrateCommand::check() const {
 
 void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
   const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
-  values.add("--output", given(output_)).add("--json", given(json_));
+  values.add("--output", given(output_)).add("--json", given(json_)).add("--draw", given(drawing_));
   values.add("--quick", quick_).add("--resume", resume_).add("--kernels", kernels_);
   values.add("--tiles", tiles_);
   convolutions_.add_to(values);
@@ -352,7 +386,7 @@ std::string CalibrateCommand::add_convolutions_of_model(const comm::Communicator
 void CalibrateCommand::run(const comm::Communicator& comm) const {
   comm::collectively(comm, "aloni calibrate", [&] {
     if (comm.rank() != 0) return;
-    for (const std::string& path : {output_, json_}) {
+    for (const std::string& path : {output_, json_, drawing_}) {
       if (!path.empty()) check_result_file_can_be_written(path);
     }
   });
@@ -398,6 +432,8 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     }
     if (!output_.empty()) write_result_file(output_, to_json_text(machine));
     if (!json_.empty()) write_result_file(json_, to_json(comm, machine, communication, learned).dump(2) + "\n");
+    if (!drawing_.empty())
+      write_result_file(drawing_, to_svg(drawing_subtitle(comm, machine), drawn_times(comm, machine, communication)));
   });
 }
 

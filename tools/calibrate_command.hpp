@@ -47,7 +47,7 @@ class CalibrateCommand {
 
   CLI::App* command_;
   ConvolutionArguments convolutions_;
-  std::string output_, json_, tiles_;
+  std::string output_, json_, drawing_, tiles_;
   bool quick_ = false, resume_ = false;
   double kernels_ = 480;
   std::size_t largest_bytes_ = std::size_t{32} << 20;

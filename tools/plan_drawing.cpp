@@ -1,8 +1,8 @@
 #include <aloni/tools/plan_drawing.hpp>
 
 #include <aloni/nn/plan/plan_step.hpp>
-#include <aloni/tools/markup_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/svg_page.hpp>
 
 #include <fmt/format.h>
 
@@ -71,16 +71,6 @@ PlanDrawing::Traffic traffic_of(const nn::PlanNode& node) {
 
 // --- SVG ---
 
-/// At most `most` characters; the end of a longer text is an ellipsis.
-std::string shortened(const std::string& text, std::size_t most) {
-  std::size_t characters = 0, end = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) == 0x80) continue;  // not the first byte of a character
-    if (++characters == most) end = i;
-  }
-  return characters <= most ? text : text.substr(0, end) + "…";
-}
-
 /// "64 × 14 × 28 × 1".
 std::string times_text(const views::Extents& extents, int spatial_rank) {
   std::string text;
@@ -94,17 +84,8 @@ std::string times_text(const views::Extents& extents, int spatial_rank) {
   return text;
 }
 
-// Light colours, and the dark ones that replace them. Renderers that know no media query keep the light ones.
-constexpr std::string_view style = R"(
-text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", sans-serif; font-size: 12px;
-  fill: #1f2328; }
-.title { font-size: 20px; font-weight: 600; }
-.head { font-size: 13px; font-weight: 600; }
-.muted { fill: #636c76; }
-.small { font-size: 11px; }
-.strong { font-weight: 600; }
-.page { fill: #ffffff; }
-.line { stroke: #d8dee4; fill: none; }
+// As in SvgPage: light colours, and the dark ones that replace them.
+constexpr std::string_view plan_style = R"(
 .tensor { fill: #eef1f4; stroke: #8c959f; }
 .block { fill: none; stroke: #8c959f; stroke-width: 0.8; }
 .ghosts { fill: #f0883e; fill-opacity: 0.28; }
@@ -119,10 +100,6 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "Dej
 .taken { stroke: #cf222e; stroke-dasharray: 5 4; fill: none; }
 .peak { fill: #cf222e; }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3; }
-  .muted { fill: #9198a1; }
-  .page { fill: #0d1117; }
-  .line { stroke: #30363d; }
   .tensor { fill: #21262d; stroke: #6e7681; }
   .block { stroke: #6e7681; }
   .owned, .memory, .area { fill: #4493f8; }
@@ -134,53 +111,7 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "Dej
 }
 )";
 
-constexpr double page_width = 1040, margin = 28;
-
-struct Place {
-  double x = 0, y = 0, width = 0, height = 0;
-};
-
-class Page {
- public:
-  void text(double x, double y, std::string_view classes, std::string_view content, std::string_view anchor = "start") {
-    out_ += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" class="{}" text-anchor="{}">{}</text>)", x, y, classes, anchor,
-                        escaped(content)) +
-            "\n";
-  }
-  void rectangle(const Place& p, std::string_view classes, double radius = 0) {
-    const std::string round = radius > 0 ? fmt::format(R"( rx="{:.1f}")", radius) : "";
-    out_ += fmt::format(R"(<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" class="{}"{}/>)", p.x, p.y,
-                        p.width, p.height, classes, round) +
-            "\n";
-  }
-  void line(double x1, double y1, double x2, double y2, std::string_view classes) {
-    path(fmt::format("M{:.2f} {:.2f}L{:.2f} {:.2f}", x1, y1, x2, y2), classes);
-  }
-  void path(std::string_view d, std::string_view classes) {
-    out_ += fmt::format(R"(<path d="{}" class="{}"/>)", d, classes) + "\n";
-  }
-  void circle(double x, double y, double r, std::string_view classes) {
-    out_ += fmt::format(R"(<circle cx="{:.2f}" cy="{:.2f}" r="{:.1f}" class="{}"/>)", x, y, r, classes) + "\n";
-  }
-  /// A group with a tooltip.
-  void begin(std::string_view tooltip) { out_ += "<g><title>" + escaped(tooltip) + "</title>\n"; }
-  void end() { out_ += "</g>\n"; }
-
-  std::string document(std::string_view title, double height) const {
-    return fmt::format(
-        R"(<?xml version="1.0" encoding="UTF-8"?>
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" role="img">
-<title>{2}</title>
-<style>{3}</style>
-<rect width="{0:.0f}" height="{1:.0f}" class="page"/>
-{4}</svg>
-)",
-        page_width, height, escaped(title), style, out_);
-  }
-
- private:
-  std::string out_;
-};
+constexpr double page_width = SvgPage::width, margin = SvgPage::margin;
 
 // --- memory over the step ---
 
@@ -204,7 +135,7 @@ std::string axis_text(Index bytes, Index step) {
 
 class MemoryPanel {
  public:
-  MemoryPanel(Page& page, const PlanDrawing& drawing, double top)
+  MemoryPanel(SvgPage& page, const PlanDrawing& drawing, double top)
       : page_(page),
         drawing_(drawing),
         place_{margin + 62, top + 34, page_width - 2 * margin - 62, 170},
@@ -302,7 +233,7 @@ class MemoryPanel {
     page_.text(at + 20, below + 33.5, "small muted", "taken, with gaps");
   }
 
-  Page& page_;
+  SvgPage& page_;
   const PlanDrawing& drawing_;
   Place place_;
   double most_;
@@ -315,7 +246,7 @@ constexpr double bar_width = 200;
 
 class LayerRow {
  public:
-  LayerRow(Page& page, const PlanDrawing& drawing, const PlanDrawing::Layer& layer, double top)
+  LayerRow(SvgPage& page, const PlanDrawing& drawing, const PlanDrawing::Layer& layer, double top)
       : page_(page), drawing_(drawing), layer_(layer), top_(top) {}
 
   void draw(Index most_sent, Index most_memory) {
@@ -417,7 +348,7 @@ class LayerRow {
     part(top, bottom, std::max(o.upper(across), r.lower(across)), r.upper(across), false, false);
   }
 
-  Page& page_;
+  SvgPage& page_;
   const PlanDrawing& drawing_;
   const PlanDrawing::Layer& layer_;
   double top_;
@@ -425,7 +356,7 @@ class LayerRow {
   double scale_ = 1;
 };
 
-double draw_layers(Page& page, const PlanDrawing& drawing, double top) {
+double draw_layers(SvgPage& page, const PlanDrawing& drawing, double top) {
   page.text(margin, top, "head", "Layers");
   double at = margin + 62;
   const auto entry = [&](std::string_view classes, std::string_view label, double width) {
@@ -485,13 +416,13 @@ PlanDrawing drawing_of(const PlanRequest& request, const PlanSummary& summary) {
 }
 
 std::string to_svg(const PlanDrawing& drawing) {
-  Page page;
+  SvgPage page;
   page.text(margin, 40, "title", drawing.title);
   page.text(margin, 62, "muted", drawing.subtitle);
   page.text(margin, 84, "", drawing.totals);
   const double layers = MemoryPanel(page, drawing, 106).draw();
   const double end = draw_layers(page, drawing, layers + 24);
-  return page.document(drawing.title, end + 16);
+  return page.document(drawing.title, end + 16, plan_style);
 }
 
 }  // namespace aloni::tools

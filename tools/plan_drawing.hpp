@@ -5,7 +5,7 @@
 //   const PlanSummary summary = summarise(request);
 //   write_result_file("plan.svg", to_svg(drawing_of(request, summary)));
 //
-// The picture follows the light or dark setting of the browser. It contains no script and refers to no other file.
+// The picture is an SvgPage (svg_page.hpp).
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/tools/plan_summary.hpp>
 

@@ -6,6 +6,7 @@ namespace aloni::tools {
 
 using model::bytes_text;
 using model::count_text;
+using model::duration_text;
 using model::microseconds_text;
 using model::number_text;
 using model::percent_text;

@@ -20,40 +20,13 @@ struct Group {
   double step = 0, mean = 0, least = 0, most = 0;
 };
 
-struct Axis {
-  double least = 0, most = 1;
-  bool logarithmic = false;
-
-  double position(double value) const {
-    return logarithmic ? std::log(value / least) / std::log(most / least) : (value - least) / (most - least);
-  }
-  std::vector<double> values() const {
-    if (!logarithmic) return axis_values(least, most);
-    std::vector<double> all;
-    const double decades = std::log10(most / least);
-    for (double power = std::pow(10, std::floor(std::log10(least))); power <= most; power *= 10)
-      for (const double factor : {1.0, 2.0, 5.0})
-        if ((decades < 3 || factor == 1) && factor * power >= least && factor * power <= most)
-          all.push_back(factor * power);
-    return all;
-  }
-};
-
-Axis axis_of(const std::vector<Group>& groups, ChartScale scale) {
-  Axis axis{std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(), false};
+ChartAxis axis_of(const std::vector<Group>& groups, ChartScale scale) {
+  double least = std::numeric_limits<double>::max(), most = std::numeric_limits<double>::lowest();
   for (const Group& g : groups) {
-    axis.least = std::min(axis.least, g.least);
-    axis.most = std::max(axis.most, g.most);
+    least = std::min(least, g.least);
+    most = std::max(most, g.most);
   }
-  constexpr double wide = 20;
-  axis.logarithmic = scale == ChartScale::logarithmic && axis.least > 0 && axis.most >= wide * axis.least;
-  if (axis.logarithmic) return axis;
-  if (axis.least > 0 && axis.least < 0.5 * axis.most) axis.least = 0;
-  if (axis.least == axis.most) {
-    axis.least -= std::abs(axis.least) / 2 + 1e-9;
-    axis.most += std::abs(axis.most) / 2 + 1e-9;
-  }
-  return axis;
+  return axis_over(least, most, scale);
 }
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
@@ -62,7 +35,7 @@ std::string draw(const ChartAbout& about, const std::vector<Group>& groups, bool
   const std::string caption = escaped(about.caption);
   if (groups.empty())
     return fmt::format("<figure><figcaption>{}</figcaption><p>No finite values.</p></figure>\n", caption);
-  const Axis axis = axis_of(groups, about.scale);
+  const ChartAxis axis = axis_of(groups, about.scale);
   const double first = groups.front().step, last = std::max(groups.back().step, first + 1);
   const auto x = [&](double step) { return left + (step - first) / (last - first) * (width - left - right); };
   const auto y = [&](double value) { return height - bottom - axis.position(value) * (height - top - bottom); };
@@ -111,6 +84,32 @@ std::vector<std::size_t> chosen_steps(std::size_t count) {
     for (std::size_t i = 0; i < most; ++i) chosen.push_back(i * (count - 1) / (most - 1));
   }
   return chosen;
+}
+
+double ChartAxis::position(double value) const {
+  return logarithmic ? std::log(value / least) / std::log(most / least) : (value - least) / (most - least);
+}
+
+std::vector<double> ChartAxis::values() const {
+  if (!logarithmic) return axis_values(least, most);
+  std::vector<double> all;
+  const double decades = std::log10(most / least);
+  for (double power = std::pow(10, std::floor(std::log10(least))); power <= most; power *= 10)
+    for (const double factor : {1.0, 2.0, 5.0})
+      if ((decades < 3 || factor == 1) && factor * power >= least && factor * power <= most)
+        all.push_back(factor * power);
+  return all;
+}
+
+ChartAxis axis_over(double least, double most, ChartScale scale, double wide) {
+  ChartAxis axis{least, most, scale == ChartScale::logarithmic && least > 0 && most >= wide * least};
+  if (axis.logarithmic) return axis;
+  if (axis.least > 0 && axis.least < 0.5 * axis.most) axis.least = 0;
+  if (axis.least == axis.most) {
+    axis.least -= std::abs(axis.least) / 2 + 1e-9;
+    axis.most += std::abs(axis.most) / 2 + 1e-9;
+  }
+  return axis;
 }
 
 std::vector<double> axis_values(double least, double most) {

@@ -6,6 +6,7 @@
 #include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/simulate_command.hpp>
+#include <aloni/tools/simulation_drawing.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <fmt/format.h>
@@ -108,6 +109,8 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   add("--seed", seed_, "Seed of these steps", "N");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--trace", trace_, "Also write the time line of the step to this file, for ui.perfetto.dev", "FILE");
+  add("--draw", drawing_, "Also draw the times to this file, as SVG: a sweep as curves, a single step as bars",
+      "FILE.svg");
 }
 
 bool SimulateCommand::chosen() const { return command_->parsed(); }
@@ -143,9 +146,12 @@ void SimulateCommand::check() const {
     for (const char* option : {"--draws", "--seed"})
       if (command_->count(option) > 0) refuse(option, "given", "--stragglers or --slow-links beside it");
   }
-  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
-  if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
+  for (const auto& [option, path] :
+       {std::pair("--json", &json_), std::pair("--trace", &trace_), std::pair("--draw", &drawing_)})
+    if (command_->count(option) > 0 && path->empty()) refuse(option, "\"\"", "the path of a file");
   if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
+  if (!drawing_.empty() && (drawing_ == json_ || drawing_ == trace_))
+    refuse("--draw", drawing_, "a path that differs from --json and --trace");
   std::size_t number = batches.size() * parse_integers(ranks_, 1, most_simulated_ranks)->size();
   for (const std::string& factors : {flops_factor_, memory_bandwidth_factor_, link_bandwidth_factor_})
     number *= parse_numbers(factors, least_factor, most_factor)->size();
@@ -169,7 +175,8 @@ void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--link-bandwidth-factor", link_bandwidth_factor_);
   values.add("--stragglers", stragglers_).add("--slow-links", slow_links_);
   values.add("--draws", draws_).add("--seed", seed_);
-  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)})
+  for (const auto& [option, path] :
+       {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--draw", drawing_)})
     values.add(option, std::string(path.empty() ? "not given" : "given"));
 }
 
@@ -203,7 +210,7 @@ std::vector<SimulationCase> SimulateCommand::cases() const {
 }
 
 void SimulateCommand::run() const {
-  for (const std::string& path : {json_, trace_})
+  for (const std::string& path : {json_, trace_, drawing_})
     if (!path.empty()) check_result_file_can_be_written(path);
   SimulationRequest request{.model = network_.model(),
                             .network = network_.network(),
@@ -224,6 +231,7 @@ void SimulateCommand::run() const {
                     "a device with free space for the results");
   }
   if (!json_.empty()) write_result_file(json_, to_json(request, results));
+  if (!drawing_.empty()) write_result_file(drawing_, to_svg(request, results));
   if (trace_.empty()) return;
   if (!results.front().was_simulated())
     throw InvalidArgument("aloni simulate --trace", "strategy", results.front().strategy,

@@ -48,7 +48,7 @@ class SimulateCommand {
   std::optional<model::Variation> variation() const;
 
   CLI::App* command_;
-  std::string machine_, batch_ = "64", ranks_ = "1", precision_ = "float", optimiser_ = "sgd", json_, trace_;
+  std::string machine_, batch_ = "64", ranks_ = "1", precision_ = "float", optimiser_ = "sgd", json_, trace_, drawing_;
   std::string flops_factor_ = "1", memory_bandwidth_factor_ = "1", link_bandwidth_factor_ = "1";
   std::int64_t accumulate_ = 1, ranks_per_node_ = 0, draws_ = 200, seed_ = 0;
   double stragglers_ = 0;

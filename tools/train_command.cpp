@@ -8,6 +8,7 @@
 #include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
+#include <aloni/tools/comparison_drawing.hpp>
 #include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
@@ -120,6 +121,7 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Number of steps whose nodes are timed, after the first five steps; default of --compare: up to 20", "N");
   command_->add_flag("--compare", compare_,
                      "After the training: measured times beside those of the cost model, by phase, layer and kernel");
+  add("--draw", drawing_, "Also draw these times to this file, as SVG", "FILE.svg");
 }
 
 bool TrainCommand::chosen() const { return command_->parsed(); }
@@ -166,7 +168,11 @@ void TrainCommand::check() const {
   if (command_->count("--run") > 0 && run_.empty()) refuse("--run", "\"\"", "the path of a folder");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
+  if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
   if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
+  if (!drawing_.empty() && !compare_) refuse("--draw", drawing_, "together with --compare, whose times it shows");
+  if (!drawing_.empty() && (drawing_ == json_ || drawing_ == trace_ || drawing_ == export_))
+    refuse("--draw", drawing_, "a path that differs from --json, --trace and --export");
   constexpr std::int64_t most_traced = 1000;
   if (trace_steps_ < 1 || trace_steps_ > most_traced)
     refuse("--trace-steps", std::to_string(trace_steps_), "from 1 to " + std::to_string(most_traced));
@@ -218,6 +224,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--json", given(json_));
   values.add("--run", run_);
+  values.add("--draw", given(drawing_));
   values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_).add("--compare", compare_);
 }
 
@@ -471,8 +478,8 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
 void TrainCommand::run(const comm::Communicator& ranks) const {
   comm::Communicator comm = ranks;  // later in the order that the cost model has chosen; rank 0 stays the same
   const bool speaks = comm.rank() == 0;
-  for (const auto& [option, path] :
-       {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--export", export_)}) {
+  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_),
+                                     std::pair("--export", export_), std::pair("--draw", drawing_)}) {
     if (path.empty()) continue;
     comm::collectively(comm, std::string("aloni train ") + option, [&, &file = path] {
       if (speaks) check_result_file_can_be_written(file);
@@ -539,8 +546,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   if (!run_.empty()) {
     comm::collectively(comm, "aloni train --run", [&] {
       if (!speaks) return;
-      const std::vector<std::string> of_one_start{"--run",    "--config",      "--resume",  "--json",    "--trace",
-                                                  "--export", "--trace-steps", "--compare", "--progress"};
+      const std::vector<std::string> of_one_start{"--run",    "--config",      "--resume",  "--json", "--trace",
+                                                  "--export", "--trace-steps", "--compare", "--draw", "--progress"};
       RunConfiguration configuration{.options = options_of(*command_, of_one_start),
                                      .defaults = defaults_of(*command_, of_one_start),
                                      .ranks = comm.size()};
@@ -588,6 +595,14 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
       attempt([&] {
         write_result_file(trace_, trace);
         fmt::print("trace       {} (open it at ui.perfetto.dev)\n", printable(trace_));
+      });
+    }
+    if (!drawing_.empty() && comparison) {
+      attempt([&] {
+        write_result_file(
+            drawing_,
+            to_svg("Predicted and measured step: " + model_ + ", strategy " + step.strategy.source, *comparison));
+        fmt::print("picture     {}\n", printable(drawing_));
       });
     }
     if (folder) {

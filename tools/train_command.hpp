@@ -96,7 +96,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, machine_, trace_, weights_, export_, run_, config_;
+              progress_ = "automatic", json_, machine_, trace_, weights_, export_, run_, config_, drawing_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;

@@ -291,6 +291,10 @@ class BadInput(unittest.TestCase):
     def test_refuses_a_folder_for_json(self):
         self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder)
 
+    def test_refuses_bad_places_for_a_picture(self):
+        self.train_refused(FAILURE, ["nowhere/times.svg"], "--compare", "--draw", self.path("nowhere/times.svg"))
+        self.train_refused(FAILURE, [self.folder, "folder"], "--compare", "--draw", self.folder)
+
     def test_refuses_bad_places_for_a_trace(self):
         self.train_refused(FAILURE, ["nowhere/trace.json"], "--trace", self.path("nowhere/trace.json"))
         self.train_refused(FAILURE, [self.folder, "folder"], "--trace", self.folder)

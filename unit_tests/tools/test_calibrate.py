@@ -6,10 +6,12 @@ import signal
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 from command import COMMAND, FAILURE, MPIRUN, SLOWDOWN, USAGE, aloni, finish, start
 from processes import ranks_of
 
+SVG = "{http://www.w3.org/2000/svg}"
 QUICK = ["--quick", "--largest-bytes", "4096", "--seconds", "0.001"]
 
 
@@ -27,7 +29,9 @@ class Calibrate(unittest.TestCase):
     def test_writes_its_measurements(self):
         with tempfile.TemporaryDirectory() as folder:
             table, numbers = pathlib.Path(folder, "machine.json"), pathlib.Path(folder, "numbers.json")
-            result = aloni("calibrate", *QUICK, "--output", str(table), "--json", str(numbers), ranks=3)
+            picture = pathlib.Path(folder, "times.svg")
+            result = aloni("calibrate", *QUICK, "--output", str(table), "--json", str(numbers), "--draw", str(picture),
+                           ranks=3)
             self.assertEqual(result.code, 0, result.err)
             measured = json.loads(numbers.read_text())
             self.assertEqual((measured["ranks"], measured["nodes"]), (3, 1))
@@ -53,6 +57,12 @@ class Calibrate(unittest.TestCase):
                 self.assertTrue(all(time["measured_seconds"] > 0 for time in row["times"]), row)
                 self.assertEqual([time["bytes"] for time in row["times"]],
                                  [256, 1024, 4096] if row["operation"] in ("message", "halo") else [252, 1020, 4092])
+            dots = [group.find(SVG + "title").text for group in xml.etree.ElementTree.parse(picture).iter(SVG + "g")]
+            self.assertEqual(len(dots), sum(len(row["times"]) for row in rows) + len(measured["all_reduce"]))
+            for row in rows:
+                name = f"{row['method']}, {row['memory']}, ".replace("_", " ")
+                same = [other for other in rows if (other["method"], other["memory"]) == (row["method"], row["memory"])]
+                self.assertEqual(sum(dot.startswith(name) for dot in dots), sum(len(other["times"]) for other in same))
             fits = machine["collectives"]
             self.assertEqual(len(fits), sum(row["operation"] not in ("message", "halo") for row in rows))
             self.assertTrue(all((fit["ranks"], fit["nodes"], len(fit["rates"])) == (3, 1, 3) for fit in fits), fits)
@@ -162,13 +172,17 @@ class Calibrate(unittest.TestCase):
         for arguments in (["--largest-bytes", "63"], ["--seconds", "0"], ["--output", ""], ["--output", "x.txt"],
                           ["--resume"], ["--quick", "--kernels", "5"], ["--kernels", "-1"], ["surplus"],
                           ["--batch", "8"], ["--model", "lenet6"], ["--model", "lenet5", "--workspace", "-1"],
-                          ["--model", "lenet5", "--precision", "half"]):
+                          ["--model", "lenet5", "--precision", "half"], ["--draw", ""],
+                          ["--draw", "a.json", "--output", "a.json"]):
             result = aloni("calibrate", *arguments, ranks=0)
             self.assertEqual(result.code, USAGE, arguments)
             self.assertEqual(len(result.own_lines()), 1, result.err)
         result = aloni("calibrate", *QUICK, "--output", "/no/such/folder/machine.json", ranks=2)
         self.assertEqual(result.code, FAILURE)
         self.assertIn("/no/such/folder", result.err)
+        result = aloni("calibrate", *QUICK, "--draw", "/no/such/folder/times.svg", ranks=2)
+        self.assertEqual((result.code, result.out), (FAILURE, ""))
+        self.assertIn("/no/such/folder/times.svg", result.err)
 
 
 unittest.main()

@@ -121,6 +121,28 @@ TEST(ReportChart, HasRoundNumbersOnItsAxes) {
   }
 }
 
+TEST(ReportChart, HasPowersOfTenOnLogarithmicAxes) {
+  const ChartAxis axis = axis_over(2e-6, 0.3, ChartScale::logarithmic);
+  EXPECT_TRUE(axis.logarithmic);
+  const std::vector<double> values = axis.values();
+  ASSERT_EQ(values.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(values[i] / std::pow(10, static_cast<double>(i) - 5), 1, 1e-9);
+  EXPECT_DOUBLE_EQ(axis.position(2e-6), 0);
+  EXPECT_DOUBLE_EQ(axis.position(0.3), 1);
+  EXPECT_NEAR(axis.position(std::sqrt(2e-6 * 0.3)), 0.5, 1e-9);
+  EXPECT_EQ(axis_over(1, 30, ChartScale::logarithmic).values(), (std::vector<double>{1, 2, 5, 10, 20}));
+}
+
+TEST(ReportChart, IsLogarithmicOnlyOverWideRangesAboveZero) {
+  EXPECT_FALSE(axis_over(0, 100, ChartScale::logarithmic).logarithmic);
+  EXPECT_FALSE(axis_over(1, 19, ChartScale::logarithmic).logarithmic);
+  EXPECT_TRUE(axis_over(1, 19, ChartScale::logarithmic, 4).logarithmic);
+  EXPECT_FALSE(axis_over(1, 1000, ChartScale::linear).logarithmic);
+  EXPECT_EQ(axis_over(1, 10, ChartScale::linear).least, 0);
+  EXPECT_EQ(axis_over(9, 10, ChartScale::linear).least, 9);
+  EXPECT_LT(axis_over(3, 3, ChartScale::logarithmic).least, 3);
+}
+
 TEST(ReportChart, KeepsTheFirstAndTheLastStep) {
   for (const std::size_t count : {1u, 2u, 999u, 1000u, 1001u, 123'456u}) {
     const auto chosen = chosen_steps(count);

@@ -3,9 +3,11 @@ import json
 import pathlib
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 from command import FAILURE, USAGE, WITHOUT_MPI, aloni
 
+SVG = "{http://www.w3.org/2000/svg}"
 MACHINES = pathlib.Path(__file__).parents[2] / "machines"
 
 
@@ -58,6 +60,27 @@ class Simulate(unittest.TestCase):
         self.assertEqual(set(steps), {0, 1})
         self.assertAlmostEqual(max(steps.values()) * 1e-6, step["step_seconds"], delta=0.1 * step["step_seconds"])
         self.refused(FAILURE, ["nowhere"], "--machine", "lassen", "--trace", "nowhere/trace.json")
+
+    def test_draws_a_sweep_and_a_single_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "step.svg")
+            arguments = ["--machine", "lassen", "--strategy", "h2", "--complete", "n", "--draw", str(path), "--ranks"]
+            self.simulate(*arguments, "2,4,8,16")
+            root = xml.etree.ElementTree.parse(path).getroot()
+            self.assertEqual(root.tag, SVG + "svg")
+            titles = [group.find(SVG + "title").text for group in root.iter(SVG + "g")]
+            for line in ("step", "kernels", "exposed communication"):
+                self.assertEqual(sum(title.startswith(line + ", ") for title in titles), 4)
+            first = path.read_text()
+            self.simulate(*arguments, "2,4,8,16", ranks=2)
+            self.assertEqual(path.read_text(), first)
+            _, step = self.simulate(*arguments, "2")
+            root = xml.etree.ElementTree.parse(path).getroot()
+            titles = [group.find(SVG + "title").text.split(":")[0] for group in root.iter(SVG + "g")]
+            self.assertEqual(titles, ["training step", "forward", "loss", "backward", "update",
+                                      *(layer["name"] for layer in step["layers"]), "no layer"])
+            for bad in (folder, "/dev/null", str(pathlib.Path(folder, "nowhere", "step.svg"))):
+                self.refused(FAILURE, [bad], "--machine", "lassen", "--draw", bad)
 
     def test_sweeps_over_all_lists(self):
         _, sweep = self.simulate("--machine", "a100_cluster", "--ranks", "1,2", "--batch", "8,16,32",

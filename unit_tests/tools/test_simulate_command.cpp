@@ -91,6 +91,10 @@ TEST(SimulateCommand, NamesTheFlagAndItsValueOutOfRange) {
   EXPECT_EQ(fault({"--trace", "trace.json"}), "");
   EXPECT_THAT(fault({"--trace", ""}), HasSubstr("--trace"));
   EXPECT_THAT(fault({"--trace", "a", "--json", "a"}), AllOf(HasSubstr("--trace = a"), HasSubstr("--json")));
+  EXPECT_EQ(fault({"--draw", "step.svg", "--ranks", "1,2"}), "");
+  EXPECT_THAT(fault({"--draw", ""}), HasSubstr("--draw"));
+  for (const char* other : {"--json", "--trace"})
+    EXPECT_THAT(fault({"--draw", "a", other, "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr(other)));
   EXPECT_THAT(fault({"--trace", "a", "--ranks", "1,2"}), AllOf(HasSubstr("--trace = a"), HasSubstr("2 combinations")));
   EXPECT_THAT(test::fault_of<SimulateCommand>({"simulate"}), HasSubstr("--machine"));
 }

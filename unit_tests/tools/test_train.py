@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 from command import COMMAND, DATA, MPIRUN, aloni, finish, start
 
@@ -130,7 +131,8 @@ class Train(unittest.TestCase):
     def test_compares_the_step_with_the_prediction(self):
         # 8,000 images in mini-batches of 96: the last one of each epoch has fewer.
         arguments = ["--steps", "100", "--batch", "96", "--strategy", "h2", "--machine", "x86_server", "--compare"]
-        report, result = self.train(*arguments, "--recompute", "conv1", ranks=2)
+        picture = os.path.join(self.folder, "times.svg")
+        report, result = self.train(*arguments, "--recompute", "conv1", "--draw", picture, ranks=2)
         found = report["comparison"]
         self.assertEqual((found["machine"], found["steps"]), ("x86_server", 20))
         self.assertIn(f"error       {100 * found['mean_error']:.1f} % of the time of layers", result.out)
@@ -142,6 +144,13 @@ class Train(unittest.TestCase):
         self.assertTrue(all(kinds[kind] > 0 for kind in ("convolution_forward", "dense", "halo", "collective")))
         for list_name in ("phases", "layers"):  # both are sums over all nodes
             self.assertAlmostEqual(sum(row["measured_seconds"] for row in found[list_name]), sum(kinds.values()))
+        self.assertIn(f"picture     {picture}\n", result.out)
+        svg = "{http://www.w3.org/2000/svg}"
+        rows = [group.find(svg + "title").text for group in xml.etree.ElementTree.parse(picture).iter(svg + "g")]
+        timed = [row for name in ("phases", "kinds", "layers") for row in found[name]
+                 if row["predicted_seconds"] > 0 or row["measured_seconds"] > 0]
+        self.assertEqual([row.split(":")[0] for row in rows],
+                         ["step"] + [row["name"].replace("_", " ") for row in timed])
         # The only step whose nodes are not timed gives the time of a step.
         run = os.path.join(self.folder, "run")
         report, _ = self.train("--steps", "10", "--compare", "--trace-steps", "9", "--run", run, ranks=1)

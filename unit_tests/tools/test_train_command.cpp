@@ -174,6 +174,11 @@ TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
 TEST(TrainCommand, ComparesOnlyStepsThatTheModelPredicts) {
   EXPECT_EQ(fault({"--compare"}), "");  // with the machine of the automatic strategy
   EXPECT_EQ(fault({"--compare", "--strategy", "h2", "--machine", "x86_server", "--trace-steps", "9"}), "");
+  EXPECT_EQ(fault({"--compare", "--draw", "times.svg"}), "");
+  EXPECT_THAT(fault({"--draw", "times.svg"}), AllOf(HasSubstr("--draw = times.svg"), HasSubstr("--compare")));
+  EXPECT_THAT(fault({"--compare", "--draw", ""}), HasSubstr("--draw"));
+  for (const char* other : {"--json", "--trace", "--export"})
+    EXPECT_THAT(fault({"--compare", "--draw", "a", other, "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr(other)));
   EXPECT_THAT(fault({"--compare", "--strategy", "h2"}),
               AllOf(HasSubstr("--compare"), HasSubstr("aloni calibrate"), HasSubstr("--machine NAME")));
   EXPECT_THAT(fault({"--compare", "--accumulate", "2"}), AllOf(HasSubstr("--compare"), HasSubstr("--accumulate 1")));
