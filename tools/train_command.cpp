@@ -121,7 +121,7 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Number of steps whose nodes are timed, after the first five steps; default of --compare: up to 20", "N");
   command_->add_flag("--compare", compare_,
                      "After the training: measured times beside those of the cost model, by phase, layer and kernel");
-  add("--draw", drawing_, "Also draw these times to this file, as SVG", "FILE.svg");
+  add("--draw", drawing_, "Also draw the times of --compare to this file, as SVG", "FILE.svg");
 }
 
 bool TrainCommand::chosen() const { return command_->parsed(); }
