@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 namespace aloni::nn {
 
@@ -71,6 +73,44 @@ struct Refusal {
   std::string what, value, expectation;
 };
 
+/// The grids nearest to `split` with a number of blocks that divides the ranks: they differ in one dimension, the first
+/// one that allows it. @pre `size`, the number of blocks of `split`, does not
+std::vector<std::string> grids_near(const LayerSplit& split, std::int64_t size, int ranks) {
+  std::vector<std::string> found;
+  const auto try_dimension = [&](const std::function<int&(LayerSplit&)>& blocks_of) {
+    LayerSplit near = split;
+    int& blocks = blocks_of(near);
+    const int before = std::exchange(blocks, 1);
+    const std::int64_t others = size / before;
+    if (before == 1 || others > ranks || ranks % others != 0) return;
+    const int most = static_cast<int>(ranks / others);
+    const auto add = [&](int b) {
+      blocks = b;
+      found.push_back(to_string(near));
+    };
+    int fewer = std::min(before - 1, most), more = before + 1;
+    while (fewer > 1 && most % fewer != 0) --fewer;
+    while (more < most && most % more != 0) ++more;
+    if (fewer > 1 || (fewer == 1 && others > 1)) add(fewer);
+    if (more <= most) add(more);
+  };
+  for (const Dim d : {Dim::height, Dim::width, Dim::depth, Dim::sample, Dim::channel})
+    if (found.empty()) try_dimension([d](LayerSplit& s) -> int& { return s.grid[d]; });
+  if (found.empty()) try_dimension([](LayerSplit& s) -> int& { return s.filters; });
+  return found;
+}
+
+/// ": h2 or h4, or 3 or 6 ranks for h3". Empty for more blocks than any job has ranks.
+std::string ways_out_of(const LayerSplit& split, std::int64_t blocks, int ranks) {
+  constexpr std::int64_t most_blocks = std::int64_t{1} << 30;
+  if (blocks > most_blocks) return {};
+  std::string text;
+  for (const std::string& grid : grids_near(split, blocks, ranks)) text += (text.empty() ? "" : " or ") + grid;
+  if (!text.empty()) text += ", or ";
+  if (const std::int64_t fewer = ranks / blocks * blocks; fewer > 0) text += std::to_string(fewer) + " or ";
+  return ": " + text + std::to_string((ranks / blocks + 1) * blocks) + " ranks for " + to_string(split);
+}
+
 std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int ranks) {
   std::int64_t blocks = 1;
   const auto count = [&](int n) { blocks = std::min<std::int64_t>(blocks * n, std::int64_t{1} << 32); };
@@ -91,9 +131,14 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
                          " spatial dimensions"};
     }
   }
-  if (blocks > ranks) return Refusal{"", text, "at most " + std::to_string(ranks) + " blocks, one per rank"};
+  if (blocks > ranks) {
+    return Refusal{"", text,
+                   "at most " + std::to_string(ranks) + " blocks, one per rank" + ways_out_of(split, blocks, ranks)};
+  }
   if (ranks % blocks != 0) {
-    return Refusal{"", text, "a number of blocks that divides the " + std::to_string(ranks) + " ranks"};
+    return Refusal{
+        "", text,
+        "a number of blocks that divides the " + std::to_string(ranks) + " ranks" + ways_out_of(split, blocks, ranks)};
   }
   return std::nullopt;
 }

@@ -142,6 +142,15 @@ TEST(Strategy, ResolveRefusesGridsThatDoNotFitTheRanks) {
               HasSubstr("blocks in sample = 0"));
 }
 
+TEST(Strategy, ResolveNamesTheNearestGridsAndRanks) {
+  EXPECT_THAT(resolve_refusal("* h3", 4), HasSubstr("divides the 4 ranks: h2 or h4, or 3 or 6 ranks for h3"));
+  EXPECT_THAT(resolve_refusal("* h3", 7), HasSubstr(": h7, or 6 or 9 ranks for h3"));
+  EXPECT_THAT(resolve_refusal("* n4h3", 8), HasSubstr(": n4h2, or 12 ranks for n4h3"));
+  EXPECT_THAT(resolve_refusal("* h2f3", 8), HasSubstr(": h2f2 or h2f4, or 6 or 12 ranks for h2f3"));
+  EXPECT_THAT(resolve_refusal("* h4", 2), HasSubstr("one per rank: h2, or 4 ranks for h4"));
+  EXPECT_THAT(resolve_refusal("* h3w3", 4), HasSubstr("one per rank: 9 ranks for h3w3"));
+}
+
 TEST(Strategy, ResolveRefusesDimensionsThatTheNetworkDoesNotHave) {
   EXPECT_THAT(resolve_refusal("* d2", 2), AllOf(HasSubstr("grid = d2"), HasSubstr("no 'd'")));
 }

@@ -265,7 +265,8 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["my.strategy:1", "h8"], "--strategy", strategy, ranks=(2,))
 
     def test_refuses_a_grid_that_does_not_divide_the_ranks(self):
-        self.train_refused(USAGE, ["h3", "divides the 4 ranks"], "--strategy", "h3", ranks=(4,))
+        self.train_refused(USAGE, ["h3", "divides the 4 ranks", "h2 or h4, or 3 or 6 ranks"], "--strategy", "h3",
+                           ranks=(4,))
         self.train_refused(USAGE, ["n2", "divides the 3 ranks"], "--strategy", "n2", ranks=(3,))
 
     def test_refuses_an_unknown_kind_of_gradients(self):
