@@ -5,8 +5,10 @@
 #include <aloni/model/detail/search_space.hpp>
 #include <aloni/model/detail/whole_strategy.hpp>
 #include <aloni/model/quantity_text.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -29,6 +31,19 @@ constexpr const char* choose_operation = "aloni::model::choose_strategy";
 /// The peaks of plans were above this share of the sums of stage 2 in the networks that were tried. So a strategy whose
 /// sum is larger than the limit by more need not be planned.
 constexpr double least_peak_per_sum = 0.5;
+
+/// Numbers of ranks whose prime factors are not larger have many grids.
+constexpr int most_small_prime = 7;
+
+int largest_prime_factor(int number) {
+  int largest = 1;
+  for (int factor = 2; factor * factor <= number; ++factor) {
+    for (; number % factor == 0; number /= factor) largest = factor;
+  }
+  return std::max(largest, number);
+}
+
+int least_power_of_two(int from) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(from))); }
 
 /// A strategy with its price.
 struct Priced {
@@ -61,6 +76,12 @@ class Chooser {
         whole_(network, machine, kernels_, ranks, samples, kind_, options, limit_of(machine, options)) {}
 
   StrategyChoice choose() {
+    if (std::optional<StrategyChoice> found = find()) return *std::move(found);
+    refuse_memory();
+  }
+
+  /// Empty: no strategy fits into the memory.
+  std::optional<StrategyChoice> find() {
     std::vector<Priced> assigned = assign_splits();
     std::vector<Priced> uniform = uniform_strategies();
     StrategyChoice choice;
@@ -76,7 +97,7 @@ class Chooser {
     for (Priced& u : uniform) assigned.push_back(std::move(u));
     add_strategies_that_save(assigned);
     std::ranges::stable_sort(assigned, {}, &Priced::seconds);
-    if (assigned.empty()) refuse_memory();
+    if (assigned.empty()) return std::nullopt;
     place_ranks(assigned);
     for (const Priced& p : assigned)  // with its ranks placed another one may be the best
       if (p.uniform && (!choice.uniform || p.seconds < choice.uniform->seconds))
@@ -95,6 +116,7 @@ class Chooser {
     choice.strategy.source = "chosen for " + machine_.name;
     choice.layers = explain_layers(space_, choice.splits);
     choice.candidates = space_.lists();
+    choice.repeats_reason = reason_of_repeats(choice.layers);
     return choice;
   }
 
@@ -345,6 +367,37 @@ class Chooser {
     return finalist;
   }
 
+  /// A layer whose candidates all have fewer blocks than ranks is computed several times, for want of a grid.
+  std::string reason_of_repeats(const std::vector<LayerChoice>& layers) const {
+    constexpr double least_share = 0.1;
+    int number = 0, least_blocks = ranks_;
+    double repeated = 0, all = 0;
+    for (int l = 0; l < space_.layers(); ++l) {
+      const LayerChoice& layer = layers[static_cast<std::size_t>(l)];
+      all += layer.seconds;
+      const auto has_all_blocks = [&](const LayerSplit& split) { return split.size() == ranks_; };
+      const int blocks = effective_split(space_.facts(l), layer.split).size();
+      if (blocks == ranks_ || std::ranges::any_of(space_.candidates(l), has_all_blocks)) continue;
+      ++number;
+      repeated += layer.seconds;
+      least_blocks = std::min(least_blocks, blocks);
+    }
+    if (number == 0 || repeated < least_share * all) return {};
+    std::string text = std::to_string(number) + " of " + std::to_string(space_.layers()) + " layers, " +
+                       std::to_string(std::llround(100 * repeated / all)) + " % of the time of layers: ";
+    const int copies = ranks_ / least_blocks;
+    text += copies == ranks_ ? "all " + std::to_string(ranks_) + " ranks compute the same blocks"
+                             : "up to " + std::to_string(copies) + " ranks compute the same block";
+    text += ", because no grid has a block for each of " + std::to_string(ranks_) + " ranks";
+    const int prime = largest_prime_factor(ranks_);
+    if (prime <= most_small_prime) return text;
+    int fewer = ranks_ - 1;
+    while (largest_prime_factor(fewer) > most_small_prime) --fewer;
+    return text + "; one dimension would need a multiple of " + std::to_string(prime) + " blocks; " +
+           std::to_string(fewer) + " is the next smaller number without a prime factor above " +
+           std::to_string(most_small_prime);
+  }
+
   Splits smallest_splits() const {
     AssignmentProblem problem = space_.problem();
     problem.most_bytes = -1;  // nothing fits: the result is the choice with the least bytes
@@ -377,33 +430,53 @@ class Chooser {
     return options_.prices.bytes ? options_.prices.bytes(splits) : whole_.bytes_of_first_rank(splits);
   }
 
-  [[noreturn]] void refuse_memory() {
-    const MemoryUse least = least_memory();
-    std::string expectation = "at least " + std::to_string(static_cast<std::int64_t>(least.bytes)) + " bytes";
-    if (!least.layer.empty()) expectation += ", in use at layer \"" + least.layer + "\"";
-    if (may_save()) {
-      expectation += whole_.may_offload() ? ", without recomputation and offloading; no choice of these meets the limit"
-                                          : ", without recomputation; no recomputation meets the limit";
-    }
-    // Twice the ranks need half the memory at best.
-    constexpr int most_doublings = 6, most_tries = 2;
-    const int most_ranks = machine_.most_nodes * machine_.ranks_per_node;
-    Machine any_nodes = machine_;
-    any_nodes.planning.nodes.clear();  // those of a job are for its ranks
-    double bytes = least.bytes / 2;
-    for (int more = 2 * ranks_, i = 0, tries = 0; i < most_doublings && tries < most_tries && !options_.prices.bytes;
-         more *= 2, ++i, bytes /= 2) {
-      if (most_ranks > 0 && more > most_ranks) break;
-      if (bytes > whole_.limit()) continue;
-      ++tries;
-      if (!Chooser(network_, any_nodes, more, options_, samples_).can_fit()) continue;
-      expectation += "; " + std::to_string(more) + " ranks would do";
-      break;
-    }
-    throw InvalidArgument(choose_operation, memory_argument,
-                          std::to_string(static_cast<std::int64_t>(whole_.limit())) + " bytes", expectation);
+  bool can_offload() const {
+    return kind_ == nn::StepKind::training && !machine_.planning.on_host && machine_.processor.host_bandwidth > 0;
   }
 
+  /// Numbers of ranks that have many grids. Numbers with large prime factors have few, on which ranks repeat blocks.
+  nn::RankNumbers numbers_to_try() const {
+    const int per_node = machine_.ranks_per_node;
+    const bool fills_nodes = ranks_ % per_node == 0;
+    const int quarter = std::max(1, (has_many_grids() ? ranks_ : least_power_of_two(ranks_)) / 4);
+    return {.step = fills_nodes ? std::max(1, quarter / per_node) * per_node : quarter,
+            .most = machine_.most_nodes * per_node,
+            .tries = 4};
+  }
+
+  bool has_many_grids() const {
+    return ranks_ <= 2 || (ranks_ % 4 == 0 && largest_prime_factor(ranks_) <= most_small_prime);
+  }
+
+  /// Without recomputation and offloading, whose prices take longer than the rest.
+  nn::MoreRanks more_ranks(double bytes) const {
+    if (options_.prices.bytes) return {};
+    Machine any_nodes = machine_;
+    any_nodes.planning.nodes.clear();  // those of a job are for its ranks
+    const auto fits = [&](int ranks) { return Chooser(network_, any_nodes, ranks, options_, samples_).can_fit(); };
+    // Twice the ranks need half the memory at best, unless now ranks repeat blocks.
+    nn::MoreRanks more =
+        nn::find_more_ranks(ranks_, numbers_to_try(), has_many_grids() ? bytes / whole_.limit() : 1, fits);
+    if (may_save()) more.note = whole_.may_offload() ? "without recomputation and offloading" : "without recomputation";
+    return more;
+  }
+
+  [[noreturn]] void refuse_memory() {
+    const MemoryUse least = least_memory();
+    const auto limit = static_cast<Index>(whole_.limit());
+    std::string expectation = to_string(nn::MemoryShortage{static_cast<Index>(least.bytes), limit, least.layer});
+    if (may_save()) {
+      expectation += whole_.may_offload() ? ", without recomputation and offloading. No choice of these meets the limit"
+                                          : ", without recomputation. No recomputation meets the limit";
+    }
+    if (const std::string more = to_string(more_ranks(least.bytes)); !more.empty()) expectation += ". " + more;
+    const bool trains = kind_ == nn::StepKind::training;
+    expectation += ". " + to_string(nn::WaysToNeedLess{.recompute = trains && options_.memory.recompute != "auto",
+                                                       .offload = can_offload() && options_.memory.offload != "auto",
+                                                       .micro_batches = trains,
+                                                       .strategy = false});
+    throw InvalidArgument(choose_operation, memory_argument, std::to_string(limit) + " bytes", expectation);
+  }
   const nn::NetworkDescription& network_;
   const Machine& machine_;
   int ranks_;
@@ -433,12 +506,12 @@ StrategyChoice choose_strategy(const nn::NetworkDescription& network, const Mach
   constexpr Index largest_factor = 32;
   for (Index factor = 2; factor <= largest_factor; factor *= 2) {
     try {
-      StrategyChoice larger = Chooser(network, machine, ranks, options, options.samples * factor).choose();
+      std::optional<StrategyChoice> larger = Chooser(network, machine, ranks, options, options.samples * factor).find();
       const auto rate = [](const StrategyChoice& c) { return static_cast<double>(c.samples) / c.seconds; };
-      if (rate(larger) <= rate(best)) break;
-      best = std::move(larger);
+      if (!larger || rate(*larger) <= rate(best)) break;
+      best = *std::move(larger);
     } catch (const InvalidArgument&) {
-      break;  // it does not fit into the memory
+      break;  // the extents are too large
     }
   }
   return best;

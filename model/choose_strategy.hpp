@@ -124,9 +124,12 @@ struct StrategyChoice {
   /// Of the plans, on the rank that takes most. Without stage 3, and with far more memory than needed: the sum of stage
   /// 2, which has no gradients of activations and no workspace.
   double bytes = 0;
-  nn::MemoryWish wish = {};           ///< as Finalist::wish
-  nn::MemorySavings savings = {};     ///< as Finalist::savings
-  std::string savings_reason = {};    ///< one line: why stage 3 saves memory; empty if it does not
+  nn::MemoryWish wish = {};         ///< as Finalist::wish
+  nn::MemorySavings savings = {};   ///< as Finalist::savings
+  std::string savings_reason = {};  ///< one line: why stage 3 saves memory; empty if it does not
+  /// One line: how many ranks compute the same blocks, and why. Only of layers without a grid that has a block for each
+  /// rank, if these take at least a tenth of the time of layers; otherwise empty.
+  std::string repeats_reason = {};
   std::vector<int> rank_of = {};      ///< as Finalist::rank_of
   std::string placement_reason = {};  ///< as Finalist::placement_reason
   /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
@@ -142,8 +145,11 @@ struct StrategyChoice {
 /// Throws InvalidArgument
 /// * if samples, micro-batches or ranks are below 1, or the machine has fewer ranks;
 /// * for several micro-batches with an objective of inference;
-/// * if no strategy fits into the memory: the text names the least bytes, the layer at the peak, and a number of ranks
-///   that would do;
+/// * if no strategy fits into the memory: the text names the least bytes, the bytes above the limit, the layer at the
+///   peak, a number of ranks that would do without saving memory, and the ways that are left to need less memory. The
+///   number is the least one that a bisection finds among multiples of a quarter of `ranks`, in whole nodes if the
+///   ranks fill nodes. For ranks that are no multiple of 4, or have a prime factor above 7, it is a quarter of the next
+///   power of two;
 /// * as infer_extents(), MachineKernels, nn::recomputed_blocks() and nn::offloaded_layers() do.
 StrategyChoice choose_strategy(const nn::NetworkDescription& network, const Machine& machine, int ranks,
                                const ChooseOptions& options = {});

@@ -284,6 +284,9 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   chosen.rank_of = finalists[best].finalist.rank_of;
   if (comm.rank() == 0) {
     chosen.explanation = explain(finalists, best, machine.name, request.machine.has_value());
+    if (best == 0)  // the choice of the model
+      for (std::string& line : lines_of(repeats_text(choice.repeats_reason)))
+        chosen.explanation.push_back(std::move(line));
     if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
     try {
       cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.memory, chosen.rank_of});

@@ -30,6 +30,10 @@ std::string savings_text(const std::string& reason) {
   return reason.empty() ? reason : paragraph("savings    " + reason, 11) + "\n";
 }
 
+std::string repeats_text(const std::string& reason) {
+  return reason.empty() ? reason : paragraph("repeats    " + reason, 11) + "\n";
+}
+
 std::string limits_text(const std::string& machine, const std::string& reason) {
   constexpr std::size_t columns = 100;
   std::string text = fmt::format("limits     by {}: {}", machine, reason);

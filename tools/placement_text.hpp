@@ -13,6 +13,9 @@ std::string placement_text(const std::string& reason, const std::vector<int>& ra
 /// Lines of at most 100 columns, line breaks included. Empty if the reason is.
 std::string savings_text(const std::string& reason);
 
+/// As savings_text(), for StrategyChoice::repeats_reason.
+std::string repeats_text(const std::string& reason);
+
 /// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits. Without a line
 /// break at the end.
 std::string limits_text(const std::string& machine, const std::string& reason);

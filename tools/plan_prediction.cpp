@@ -127,6 +127,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   prediction.nodes = description_of(machine, request.ranks, options.rank_of).nodes;
   prediction.placement_reason = choice ? choice->strategy.placement_reason : "in order: the strategy is given";
   if (choice) prediction.savings_reason = choice->strategy.savings_reason;
+  if (choice) prediction.repeats_reason = choice->strategy.repeats_reason;
   if (choice) prediction.uniform = choice->strategy.uniform;
   if (choice) prediction.candidates = choice->strategy.candidates;
   prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
@@ -155,6 +156,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
   text += to_text(prediction.sources);
   text += savings_text(prediction.savings_reason);
+  text += repeats_text(prediction.repeats_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
   if (!prediction.feasible())

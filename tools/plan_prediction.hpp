@@ -62,6 +62,7 @@ struct PlanPrediction {
   std::vector<int> nodes = {};                       ///< of each rank; empty: all ranks are on one node
   std::string placement_reason = {};                 ///< StrategyChoice::placement_reason, or that it is given
   std::string savings_reason = {};                   ///< StrategyChoice::savings_reason
+  std::string repeats_reason = {};                   ///< StrategyChoice::repeats_reason
   std::string limits_reason = {};                    ///< StepLimits::reason, or that those of the file count
   Index bucket_bytes = 0, chunk_bytes = 0;           ///< StepLimits, likewise
   std::optional<double> largest_overhead = {};

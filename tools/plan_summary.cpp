@@ -2,6 +2,7 @@
 #include <aloni/model/candidates.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/convolution_report.hpp>
@@ -70,6 +71,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   if (const auto& uniform = prediction.uniform)
     json["uniform"] = {{"split", to_string(uniform->split)}, {"step_seconds", uniform->seconds}};
   json["savings_reason"] = prediction.savings_reason;
+  json["repeats_reason"] = prediction.repeats_reason;
   json["placement"] = {
       {"reason", prediction.placement_reason}, {"rank_of", prediction.rank_of}, {"node_of_rank", prediction.nodes}};
   json["limits"] = {{"reason", prediction.limits_reason},
@@ -119,7 +121,8 @@ PlanSummary summarise(const PlanRequest& request) {
       .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
   PlanSummary summary;
   if (!request.memory.empty())
-    summary.savings = nn::memory_savings_for(network, layers, machine, options, request.memory);
+    summary.savings = nn::savings_or_ways_out({network, splits, request.ranks, request.batch, options, request.memory},
+                                              layers, machine);
   if (request.memory.saves())
     summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
   summary.savings.apply(options);

@@ -4,6 +4,7 @@
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/memory_arguments.hpp>
@@ -45,16 +46,18 @@ Index memory_limit_of(const SimulationRequest& request) {
 }
 
 /// Sets the memory of the result, and the reason if it is above the limit.
-void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
-                const nn::StepOptions& options, SimulatedCase& result) {
-  const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, nn::StepKind::training, options);
+void add_memory(const SimulationRequest& request, const nn::GivenStep& step, const nn::NetworkPlan& layers,
+                const MachineDescription& machine, SimulatedCase& result) {
+  const nn::LargestMemory most =
+      nn::largest_memory(request.network, layers, machine, nn::StepKind::training, step.options);
   result.memory_bytes = most.peak;
   result.separate_bytes = most.separate.separate;
   const Index limit = memory_limit_of(request);
   if (limit == 0 || result.memory_bytes <= limit) return;
   result.reason = fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", most.peak_rank,
                               bytes_text(result.memory_bytes), most.peak_node, bytes_text(result.memory_bytes - limit),
-                              bytes_text(limit));
+                              bytes_text(limit)) +
+                  ". " + nn::ways_out(step, machine, limit);
 }
 
 nn::MemorySavings savings_of(const SimulationRequest& request, const nn::NetworkPlan& layers,
@@ -131,7 +134,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
       fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}{}\n\n", request.model, nn::name(request.activations),
                   ranks_text(which.ranks, request.machine.ranks_per_node), request.machine.name, result.strategy,
                   which.batch, accumulate_text(request), factors_text(which.factors));
-  if (!result.was_simulated()) return text + fmt::format("infeasible {}\n", result.reason);
+  if (!result.was_simulated()) return text + paragraph("infeasible " + result.reason, 11) + "\n";
   std::vector<std::vector<std::string>> rows{
       {"layer", "grid", "source", "time", "of step", "kernels", "copies", "waits"}};
   const StepSources sources = sources_of(step);
@@ -157,9 +160,10 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
   text += savings_text(result.savings_reason);
+  text += repeats_text(result.repeats_reason);
   if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason) + "\n";
   if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
-  if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);
+  if (!result.reason.empty()) text += paragraph("infeasible " + result.reason, 11) + "\n";
   return text;
 }
 
@@ -255,7 +259,8 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"separate_bytes_per_rank", number(result.separate_bytes)},
                                      {"feasible", result.reason.empty()},
                                      {"reason", result.reason},
-                                     {"savings_reason", result.savings_reason}});
+                                     {"savings_reason", result.savings_reason},
+                                     {"repeats_reason", result.repeats_reason}});
   json["placement"] = {
       {"reason", result.placement_reason}, {"rank_of", result.rank_of}, {"node_of_rank", result.nodes}};
   const auto& overhead = result.limits.largest_overhead;
@@ -308,6 +313,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
       strategy = choice.strategy;
       choice.savings.apply(options.step);
       result.savings_reason = choice.savings_reason;
+      result.repeats_reason = choice.repeats_reason;
       options.rank_of = choice.rank_of;
       result.placement_reason = choice.placement_reason;
     } catch (const InvalidArgument& e) {
@@ -332,7 +338,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
     machine.chunk_bytes = faster.planning.chunk_bytes = static_cast<double>(result.limits.chunk_bytes);
     options.step.largest_overhead = result.limits.largest_overhead;
   }
-  add_memory(request, layers, machine, options.step, result);
+  add_memory(request, {network, splits, which.ranks, samples, options.step, request.memory}, layers, machine, result);
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
   if (request.timeline) result.traces = traces_of(network, layers, machine, options.step, result.step);

@@ -47,6 +47,7 @@ struct SimulatedCase {
   Index separate_bytes = 0;             ///< the same if they did not
   std::string reason = {};              ///< why the step cannot run; empty if it can
   std::string savings_reason = {};      ///< StrategyChoice::savings_reason, if the model chose the strategy
+  std::string repeats_reason = {};      ///< StrategyChoice::repeats_reason, likewise
   std::vector<int> rank_of = {};        ///< StrategyChoice::rank_of, likewise
   std::vector<int> nodes = {};          ///< of each rank; empty: all ranks are on one node
   std::string placement_reason = {};    ///< StrategyChoice::placement_reason, or that the strategy is given
@@ -74,8 +75,8 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 
 /// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
-/// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-/// "savings_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
+/// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "savings_reason",
+/// "repeats_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
 /// "chunk_bytes", "largest_overhead"}, "kernel_sources", "kernel_error", "sum_sources", "transfer_sources", "layers":
 /// [{"name", "grid", "kernels", "copies", "waits", "kernel_source", "kernel_source_share", "kernel_error"}]}], "run"}.
 /// Sources and errors are those of step_sources.hpp. The members of a single case are at the top too. With a variation

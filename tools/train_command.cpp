@@ -5,7 +5,9 @@
 #include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/comparison_drawing.hpp>
@@ -344,7 +346,7 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
                                 const KernelPlace& place) const {
   const bool has_limit = !chosen.memory.limit && place.memory_bytes > 0;
   const bool has_host_limit = !chosen.memory.offload.empty() && place.host_memory_bytes > 0;
-  if ((!has_limit && !has_host_limit) || gradients_ != "all") return;
+  if ((!has_limit && !has_host_limit && !chosen.memory.limit) || gradients_ != "all") return;
   comm::collectively(comm, "aloni train: memory", [&] {
     const std::vector<nn::LayerSplit> splits = resolve(chosen.strategy, network, comm.size());
     const nn::NetworkPlan layers = plan_network(network, splits, comm.size(), samples_of_step(data));
@@ -352,7 +354,15 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
     options.memory = chosen.memory;
     options.kfac = optimiser_.kfac();
     const nn::ElementType type = precision_of(precision_);
-    const nn::LargestMemory most = memory_of_training(network, layers, place.planning, options, type);
+    nn::GivenStep given{.network = network,
+                        .splits = splits,
+                        .ranks = comm.size(),
+                        .samples = samples_of_step(data),
+                        .options = step_options_of(options, type),
+                        .wish = chosen.memory};
+    savings_or_ways_out(given, layers, place.planning).apply(given.options);
+    const nn::LargestMemory most =
+        largest_memory(network, layers, place.planning, nn::StepKind::training, given.options);
     const Index factors = memory_of_kfac(network, splits, layers, place.planning, options, type);
     if (has_host_limit && static_cast<double>(most.host) > place.host_memory_bytes)
       throw InvalidArgument(
@@ -366,12 +376,13 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
                             "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
                                 ", its share of the memory. Factors of layers and their inverses take " +
                                 bytes_text(factors) + "; another --optimiser has none");
+    const auto limit = static_cast<Index>(place.memory_bytes);
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
-                          "at most " + bytes_text(static_cast<Index>(place.memory_bytes)) +
-                              ", its share of the memory. --recompute auto" +
-                              (place.on_host ? "" : ", --offload auto") +
-                              ", more ranks, or fewer samples by --batch or --accumulate need less; --memory-limit " +
-                              "BYTES replaces this limit");
+                          "at most " + bytes_text(limit) + ", its share of the memory. The step needs " +
+                              bytes_text(most.peak - limit) + " more, most of it at \"" + most.peak_node + "\". " +
+                              ways_out(given, place.planning, limit) + ". Options: --recompute auto, " +
+                              (place.on_host ? "" : "--offload auto, ") +
+                              "--batch, --accumulate; --memory-limit BYTES replaces this limit");
   });
 }
 

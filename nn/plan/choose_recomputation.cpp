@@ -4,6 +4,7 @@
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 
 #include <algorithm>
@@ -149,11 +150,10 @@ class RecomputationSearch {
     }
     if (!limit) return least;
     if (best) return *best;
-    throw InvalidArgument("aloni::nn::choose_recomputation", "memory limit", std::to_string(*limit) + " bytes",
-                          "at least " + std::to_string(least.peak_bytes) +
-                              " bytes, the least that recomputation reaches; most are in use at layer " +
-                              least.peak_layer +
-                              ". A smaller mini-batch, more ranks, or another strategy needs less memory");
+    const MemoryWish wish{.recompute = "auto", .offload = options_.offload.empty() ? "" : "auto"};
+    throw InvalidArgument("aloni::nn::choose_recomputation", memory_limit_argument, std::to_string(*limit) + " bytes",
+                          to_string(MemoryShortage{least.peak_bytes, *limit, least.peak_layer}) +
+                              ". Recomputation reaches no less. " + to_string(ways_beside(wish, machine_)));
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/detail/offload_planner.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
+#include <aloni/nn/plan/memory_shortage.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -113,12 +114,9 @@ MemorySavings memory_savings_for(const NetworkDescription& network, const Networ
   MemorySavings savings{.recomputation = *std::move(chosen), .offload = step.offload};
   const PricedRecomputation& priced = savings.recomputation;
   if (wish.limit && priced.peak_bytes > *wish.limit) {
-    throw InvalidArgument(operation, "memory limit", std::to_string(*wish.limit) + " bytes",
-                          "at least " + std::to_string(priced.peak_bytes) + " bytes; most are in use at layer " +
-                              priced.peak_layer + ". Recomputation \"auto\" chooses blocks to meet the limit" +
-                              (machine.on_host || chooses_layers
-                                   ? std::string()
-                                   : ", and offloading \"auto\" layers whose activations go to host memory"));
+    throw InvalidArgument(operation, memory_limit_argument, std::to_string(*wish.limit) + " bytes",
+                          to_string(MemoryShortage{priced.peak_bytes, *wish.limit, priced.peak_layer}) + ". " +
+                              to_string(ways_beside(wish, machine)));
   }
   if (savings.offload.empty()) return savings;
   savings.apply(step);

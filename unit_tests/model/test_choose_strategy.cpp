@@ -15,6 +15,8 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <regex>
+#include <string>
 #include <variant>
 
 namespace aloni::model {
@@ -405,6 +407,7 @@ TEST(ChooseStrategy, SaysHowMuchMemoryIsMissing) {
     EXPECT_THAT(e.expectation(), HasSubstr("at least "));
     EXPECT_THAT(e.expectation(), HasSubstr("layer"));
     EXPECT_THAT(e.expectation(), testing::ContainsRegex("[0-9]+ ranks would do"));
+    EXPECT_THAT(e.expectation(), HasSubstr("bytes more than the limit"));
   }
 }
 
@@ -437,6 +440,54 @@ TEST(ChooseStrategy, GivesTheRejectedSplitsOfLayersWithCandidatesOfTheirOwn) {
     EXPECT_GT(own, 3);
     EXPECT_GT(rejected, 50);
   }
+}
+
+std::string refusal_of_memory(const nn::NetworkDescription& net, const Machine& machine, int ranks,
+                              const ChooseOptions& options) {
+  try {
+    choose_strategy(net, machine, ranks, options);
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(e.argument(), memory_argument);
+    return e.expectation();
+  }
+  return "fits";
+}
+
+TEST(ChooseStrategy, NamesTheLeastNumberOfRanksThatFits) {
+  const auto net = nn::make_model("lenet5");
+  const ChooseOptions options{.samples = 1024, .memory = {.limit = Index{2'600'000}}, .simulated = 1};
+  const std::string text = refusal_of_memory(net, machine_of(1), 8, options);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(text, found, std::regex("([0-9]+) ranks would do: the least multiple of 2 "))) << text;
+  const int ranks = std::stoi(found[1]);
+  EXPECT_EQ(refusal_of_memory(net, machine_of(1), ranks, options), "fits") << text;
+  EXPECT_NE(ranks & (ranks - 1), 0) << "a power of two needs no bisection";
+}
+
+TEST(ChooseStrategy, SaysThatNoNumberOfRanksWasFoundAndWhatElseHelps) {
+  Machine machine = find_machine("lassen");
+  const auto net = nn::make_model("lenet5");
+  ChooseOptions options{.samples = 64, .memory = {.limit = 1000}, .simulated = 1};
+  EXPECT_THAT(refusal_of_memory(net, machine, 4, options),
+              testing::AllOf(testing::ContainsRegex("No multiple of 4 up to [0-9]+ ranks was found that would do"),
+                             HasSubstr("Recomputation \"auto\", offloading \"auto\", a smaller mini-batch, more ")));
+  options.memory = limited(1000);
+  EXPECT_THAT(refusal_of_memory(net, machine, 4, options),
+              testing::AllOf(HasSubstr("No choice of these meets the limit"), HasSubstr("A smaller mini-batch")));
+  machine.most_nodes = 1;
+  EXPECT_THAT(refusal_of_memory(net, machine, 4, options), testing::Not(HasSubstr("would do")));
+}
+
+TEST(ChooseStrategy, SaysWhichRanksRepeatBlocksForWantOfAGrid) {
+  const auto net = nn::make_model("lenet5");
+  const auto reason = [&](int ranks) {
+    return choose_strategy(net, machine_of(4), ranks, {.samples = 256, .simulated = 1}).repeats_reason;
+  };
+  EXPECT_EQ(reason(1009),
+            "12 of 12 layers, 100 % of the time of layers: all 1009 ranks compute the same blocks, because no grid has "
+            "a block for each of 1009 ranks; one dimension would need a multiple of 1009 blocks; 1008 is the next "
+            "smaller number without a prime factor above 7");
+  EXPECT_EQ(reason(16), "");
 }
 
 TEST(ChooseStrategy, TakesLargerMiniBatchesForThroughput) {

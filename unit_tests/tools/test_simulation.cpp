@@ -123,7 +123,12 @@ TEST(Simulation, SaysWhichRankAndNodeNeedTooMuchMemory) {
   const SimulatedCase result = simulated(r, on_ranks(2, "n2"));
   EXPECT_GT(result.step.seconds, 0);
   EXPECT_THAT(result.reason, AllOf(HasSubstr("rank 0 needs "), HasSubstr(bytes_text(result.memory_bytes)),
-                                   HasSubstr("more than its 1024.0 KiB"), HasSubstr("\"")));
+                                   HasSubstr("more than its 1024.0 KiB"), HasSubstr("\""),
+                                   HasSubstr("ranks was found that would do"), HasSubstr("Recomputation \"auto\"")));
+  r.memory.limit = result.memory_bytes * 4 / 5;
+  EXPECT_THAT(simulated(r, on_ranks(2, "n2")).reason, HasSubstr("4 ranks would do (with 2 times the blocks"));
+  r.cases = {on_ranks(2, "n2")};
+  EXPECT_LE(longest_line(to_text(r, {result})), 100U);
 }
 
 TEST(Simulation, TakesTheMemoryOfTheMachineAsTheLimitAndZeroAsNone) {
@@ -156,6 +161,16 @@ TEST(Simulation, ChoosesAStrategyThatIsNotSlowerThanOneGrid) {
   EXPECT_EQ(chosen.strategy, "auto");
   for (const char* grid : {"n4", "h4", "h2w2", "n2h2"})
     EXPECT_LE(chosen.step.seconds, simulated(r, on_ranks(4, grid)).step.seconds * (1 + 1e-9)) << grid;
+}
+
+TEST(Simulation, SaysThatRanksRepeatBlocksForWantOfAGrid) {
+  SimulationRequest r = request("lenet5");
+  r.cases = {{.ranks = 1009, .batch = 64}};
+  const std::vector<SimulatedCase> results{simulated(r, r.cases[0])};
+  const std::string text = to_text(r, results);
+  EXPECT_THAT(text, HasSubstr("repeats    12 of 12 layers"));
+  EXPECT_LE(longest_line(text), 100U);
+  EXPECT_EQ(nlohmann::json::parse(to_json(r, results))["repeats_reason"], results[0].repeats_reason);
 }
 
 TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {

@@ -356,6 +356,8 @@ class Train(unittest.TestCase):
         refused = aloni("train", *network, "--memory-limit", limit, "--strategy", "n1", ranks=1)
         self.assertNotEqual(refused.code, 0)
         self.assertIn("memory limit", refused.err)
+        for text in ("1 bytes more than the limit", "at layer", "2 ranks would do", "Recomputation"):
+            self.assertIn(text, refused.err)
 
     def test_keeps_the_limits_of_a_step(self):
         def train(*arguments):
