@@ -474,7 +474,7 @@ class Chooser {
     expectation += ". " + to_string(nn::WaysToNeedLess{.recompute = trains && options_.memory.recompute != "auto",
                                                        .offload = can_offload() && options_.memory.offload != "auto",
                                                        .micro_batches = trains,
-                                                       .strategy = false});
+                                                       .ranks_and_strategy = false});
     throw InvalidArgument(choose_operation, memory_argument, std::to_string(limit) + " bytes", expectation);
   }
   const nn::NetworkDescription& network_;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <string>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -39,14 +41,22 @@ std::string to_string(const MemoryShortage& s) {
 }
 
 std::string to_string(const WaysToNeedLess& ways) {
+  std::vector<std::string> all;
+  if (ways.recompute) all.emplace_back("recomputation \"auto\"");
+  if (ways.offload) all.emplace_back("offloading \"auto\"");
+  all.emplace_back("a smaller mini-batch");
+  if (ways.micro_batches) all.emplace_back("more micro-batches");
+  if (ways.ranks_and_strategy) {
+    all.emplace_back("more ranks");
+    all.emplace_back("another strategy");
+  }
   std::string text;
-  if (ways.recompute) text += "recomputation \"auto\", ";
-  if (ways.offload) text += "offloading \"auto\", ";
-  text += "a smaller mini-batch, ";
-  if (ways.micro_batches) text += "more micro-batches, ";
-  text += ways.strategy ? "more ranks, or another strategy needs less memory" : "or more ranks need less memory";
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool is_last = i + 1 == all.size();
+    text += (i == 0 ? "" : !is_last ? ", " : all.size() == 2 ? " or " : ", or ") + all[i];
+  }
   text.front() = static_cast<char>(text.front() - 'a' + 'A');
-  return text;
+  return text + " would help";
 }
 
 WaysToNeedLess ways_beside(const MemoryWish& wish, const MachineDescription& machine) {

@@ -30,13 +30,13 @@ struct MemoryShortage {
 /// "at least 2500 bytes, 1500 bytes more than the limit; most are in use at layer conv1".
 std::string to_string(const MemoryShortage& shortage);
 
-/// The ways to need less memory that are left, besides more ranks and a smaller mini-batch.
+/// The ways to need less memory that are left, besides a smaller mini-batch.
 struct WaysToNeedLess {
   bool recompute = false, offload = false;  ///< "auto" of MemoryWish
   bool micro_batches = false;
-  bool strategy = true;
+  bool ranks_and_strategy = true;  ///< false if a search has tried them
 };
-/// "Recomputation "auto", a smaller mini-batch, more ranks, or another strategy needs less memory".
+/// "Recomputation "auto", a smaller mini-batch, more ranks, or another strategy would help".
 std::string to_string(const WaysToNeedLess& ways);
 /// Those that a wish leaves. @pre `wish` is of a training step
 WaysToNeedLess ways_beside(const MemoryWish& wish, const MachineDescription& machine);

@@ -470,7 +470,7 @@ TEST(ChooseStrategy, SaysThatNoNumberOfRanksWasFoundAndWhatElseHelps) {
   ChooseOptions options{.samples = 64, .memory = {.limit = 1000}, .simulated = 1};
   EXPECT_THAT(refusal_of_memory(net, machine, 4, options),
               testing::AllOf(testing::ContainsRegex("No multiple of 4 up to [0-9]+ ranks was found that would do"),
-                             HasSubstr("Recomputation \"auto\", offloading \"auto\", a smaller mini-batch, more ")));
+                             HasSubstr("Recomputation \"auto\", offloading \"auto\", a smaller mini-batch, or more ")));
   options.memory = limited(1000);
   EXPECT_THAT(refusal_of_memory(net, machine, 4, options),
               testing::AllOf(HasSubstr("No choice of these meets the limit"), HasSubstr("A smaller mini-batch")));

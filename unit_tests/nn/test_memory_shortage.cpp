@@ -43,10 +43,12 @@ TEST(MemoryShortage, NamesTheWaysThatAreLeft) {
   const MachineDescription device{.on_host = false};
   EXPECT_EQ(to_string(ways_beside({}, device)),
             "Recomputation \"auto\", offloading \"auto\", a smaller mini-batch, more micro-batches, more ranks, or "
-            "another strategy needs less memory");
+            "another strategy would help");
   EXPECT_THAT(to_string(ways_beside({}, {})), Not(HasSubstr("offloading"))) << "a host";
   EXPECT_THAT(to_string(ways_beside({.recompute = "auto"}, device)), testing::StartsWith("Offloading \"auto\", a "));
-  EXPECT_EQ(to_string(WaysToNeedLess{.strategy = false}), "A smaller mini-batch, or more ranks need less memory");
+  EXPECT_EQ(to_string(WaysToNeedLess{.ranks_and_strategy = false}), "A smaller mini-batch would help");
+  EXPECT_EQ(to_string(WaysToNeedLess{.micro_batches = true, .ranks_and_strategy = false}),
+            "A smaller mini-batch or more micro-batches would help");
 }
 
 TEST(MemoryShortage, DoublesTheRanksAndThenBisects) {
@@ -118,7 +120,7 @@ TEST(MemoryShortage, OfAGivenStepNamesRanksAndWays) {
                       HasSubstr("Recomputation \"auto\""), HasSubstr("6 ranks would do (with 3 times")));
   }
   EXPECT_THAT(ways_out(step, {}, *step.wish.limit),
-              AllOf(HasSubstr("6 ranks would do"), HasSubstr("needs less memory")));
+              AllOf(HasSubstr("6 ranks would do"), HasSubstr("would help")));
   GivenStep fitting = step;
   fitting.wish.limit = peak_of("h2", 2);
   EXPECT_NO_THROW(savings_or_ways_out(fitting, layers, {}));
