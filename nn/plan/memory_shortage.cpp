@@ -104,8 +104,8 @@ MoreRanks find_more_ranks(int ranks, const RankNumbers& numbers, double factor, 
 MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit) {
   int blocks = 1;
   for (const LayerSplit& split : step.splits) blocks = std::max(blocks, split.grid[Dim::sample]);
-  const Index factor = std::min<Index>(step.samples / blocks, 1'000'000 / step.ranks);
-  if (factor < 2) return {.step = step.ranks};
+  const Index most_factor = std::min<Index>(step.samples / blocks, 1'000'000 / step.ranks);
+  if (most_factor < 2) return {.step = step.ranks};
   MemoryWish wish = step.wish;
   wish.limit = limit;
   const bool chooses = wish.recompute == "auto" || wish.offload == "auto";
@@ -126,8 +126,15 @@ MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescriptio
     }
     return true;
   };
-  const RankNumbers numbers{.step = step.ranks, .most = step.ranks * static_cast<int>(factor)};
-  MoreRanks more = find_more_ranks(step.ranks, numbers, 1, fits);
+  const RankNumbers numbers{.step = step.ranks, .most = step.ranks * static_cast<int>(most_factor)};
+  // k times the ranks need a k-th of the memory at best.
+  double least_factor = 1;
+  if (!chooses) {
+    const NetworkPlan layers = plan_network(step.network, step.splits, step.ranks, step.samples);
+    const Index needed = largest_memory(step.network, layers, machine, StepKind::training, options, limit).peak;
+    least_factor = static_cast<double>(needed) / static_cast<double>(std::max<Index>(1, limit));
+  }
+  MoreRanks more = find_more_ranks(step.ranks, numbers, least_factor, fits);
   more.note = more.ranks > 0 ? "with " + std::to_string(more.ranks / step.ranks) + " times the blocks of samples"
                              : "with more blocks of samples";
   return more;

@@ -205,8 +205,8 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
                                    "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
                                    "update_seconds", "exposed_communication_seconds", "samples_per_second",
                                    "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "savings_reason", "placement", "limits", "kernel_sources", "kernel_error",
-                                   "sum_sources", "transfer_sources", "layers", "cases", "run"));
+                                   "savings_reason", "repeats_reason", "placement", "limits", "kernel_sources",
+                                   "kernel_error", "sum_sources", "transfer_sources", "layers", "cases", "run"));
   for (const char* of : {"sum_sources", "transfer_sources"})
     EXPECT_EQ(json[of], (nlohmann::ordered_json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}})) << of;
   EXPECT_EQ(json["cases"].size(), 1U);
