@@ -119,8 +119,7 @@ TEST(MemoryShortage, OfAGivenStepNamesRanksAndWays) {
                       HasSubstr(std::to_string(peak - *step.wish.limit) + " bytes more"), HasSubstr("at layer "),
                       HasSubstr("Recomputation \"auto\""), HasSubstr("6 ranks would do (with 3 times")));
   }
-  EXPECT_THAT(ways_out(step, {}, *step.wish.limit),
-              AllOf(HasSubstr("6 ranks would do"), HasSubstr("would help")));
+  EXPECT_THAT(ways_out(step, {}, *step.wish.limit), AllOf(HasSubstr("6 ranks would do"), HasSubstr("would help")));
   GivenStep fitting = step;
   fitting.wish.limit = peak_of("h2", 2);
   EXPECT_NO_THROW(savings_or_ways_out(fitting, layers, {}));
