@@ -70,6 +70,19 @@ KernelSeconds& KernelSeconds::operator+=(const KernelSeconds& other) {
 
 double KernelSeconds::sum() const { return std::accumulate(by_source.begin(), by_source.end(), 0.0); }
 
+std::array<double, kernel_sources> KernelSeconds::shares() const {
+  std::array<double, kernel_sources> shares = by_source;
+  const double all = sum();
+  for (double& share : shares) share = all > 0 ? share / all : 0;
+  return shares;
+}
+
+KernelSeconds sum_of(const std::vector<KernelSeconds>& layers) {
+  KernelSeconds all;
+  for (const KernelSeconds& layer : layers) all += layer;
+  return all;
+}
+
 std::optional<double> KernelSeconds::relative_error() const {
   const double known = by_source[static_cast<std::size_t>(KernelSource::measured)] +
                        by_source[static_cast<std::size_t>(KernelSource::learned)];

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace aloni::model {
 
@@ -37,6 +38,8 @@ struct KernelSeconds {
   void add(double seconds, const Estimate& estimate);
   KernelSeconds& operator+=(const KernelSeconds& other);
   double sum() const;
+  /// Of the sum, by source; zeros if the kernels take no time.
+  std::array<double, kernel_sources> shares() const;
 
   /// Mean of Estimate::relative_error over the measured and the learned kernels, weighted by their seconds. Errors of
   /// single kernels partly cancel. So this is the largest expected error of the sum of these kernels, as a share of it.
@@ -51,6 +54,9 @@ struct KernelSeconds {
   };
   std::optional<MainSource> main_source() const;
 };
+
+/// Of all layers, for example SimulatedStep::kernels.
+KernelSeconds sum_of(const std::vector<KernelSeconds>& layers);
 
 /// Anything that gives times of kernels: a machine, or a test.
 class KernelTimes {

@@ -57,7 +57,7 @@ void add_memory(const SimulationRequest& request, const nn::GivenStep& step, con
   result.reason = fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", most.peak_rank,
                               bytes_text(result.memory_bytes), most.peak_node, bytes_text(result.memory_bytes - limit),
                               bytes_text(limit)) +
-                  ". " + nn::ways_out(step, machine, limit);
+                  ". " + nn::ways_out(step, machine, limit, result.memory_bytes);
 }
 
 nn::MemorySavings savings_of(const SimulationRequest& request, const nn::NetworkPlan& layers,

@@ -36,13 +36,6 @@ nlohmann::ordered_json error_json(const model::KernelSeconds& kernels) {
   return error ? nlohmann::ordered_json(*error) : nlohmann::ordered_json();
 }
 
-std::array<double, model::kernel_sources> shares_of(const model::KernelSeconds& kernels) {
-  std::array<double, model::kernel_sources> shares = kernels.by_source;
-  const double all = kernels.sum();
-  for (double& share : shares) share = all > 0 ? share / all : 0;
-  return shares;
-}
-
 std::string error_text(const model::KernelSeconds& kernels) {
   const std::optional<double> error = kernels.relative_error();
   if (!error) return "expected error not known: no time is measured or learned";
@@ -53,11 +46,7 @@ std::string error_text(const model::KernelSeconds& kernels) {
 
 }  // namespace
 
-model::KernelSeconds StepSources::all_kernels() const {
-  model::KernelSeconds all;
-  for (const model::KernelSeconds& layer : kernels) all += layer;
-  return all;
-}
+model::KernelSeconds StepSources::all_kernels() const { return sum_of(kernels); }
 
 StepSources sources_of(const model::SimulatedStep& step) {
   return {step.kernels, step.sum_sources, step.transfer_sources};
@@ -74,7 +63,7 @@ std::string source_text(const model::KernelSeconds& kernels) {
 
 std::string to_text(const StepSources& sources) {
   const model::KernelSeconds all = sources.all_kernels();
-  std::string text = fmt::format("kernels    {}\n", shares_text<model::KernelSource>(shares_of(all)));
+  std::string text = fmt::format("kernels    {}\n", shares_text<model::KernelSource>(all.shares()));
   if (all.sum() > 0) text += fmt::format("           {}\n", error_text(all));
   for (const auto& [label, shares] : {std::pair("sums", &sources.sums), std::pair("transfers", &sources.transfers)})
     if (const std::string shown = shares_text<model::CommunicationSource>(*shares); !shown.empty())
@@ -84,7 +73,7 @@ std::string to_text(const StepSources& sources) {
 
 void add_sources(const StepSources& sources, nlohmann::ordered_json& json) {
   const model::KernelSeconds all = sources.all_kernels();
-  json["kernel_sources"] = shares_json<model::KernelSource>(shares_of(all));
+  json["kernel_sources"] = shares_json<model::KernelSource>(all.shares());
   json["kernel_error"] = error_json(all);
   json["sum_sources"] = shares_json<model::CommunicationSource>(sources.sums);
   json["transfer_sources"] = shares_json<model::CommunicationSource>(sources.transfers);

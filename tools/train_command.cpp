@@ -361,6 +361,7 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
                         .options = step_options_of(options, type),
                         .wish = chosen.memory};
     savings_or_ways_out(given, layers, place.planning).apply(given.options);
+    if (!has_limit && !has_host_limit) return;
     const nn::LargestMemory most =
         largest_memory(network, layers, place.planning, nn::StepKind::training, given.options);
     const Index factors = memory_of_kfac(network, splits, layers, place.planning, options, type);
@@ -380,7 +381,7 @@ void TrainCommand::check_memory(const comm::Communicator& comm, const nn::Networ
     throw InvalidArgument("aloni train", "memory of rank " + std::to_string(most.peak_rank), bytes_text(most.peak),
                           "at most " + bytes_text(limit) + ", its share of the memory. The step needs " +
                               bytes_text(most.peak - limit) + " more, most of it at \"" + most.peak_node + "\". " +
-                              ways_out(given, place.planning, limit) + ". Options: --recompute auto, " +
+                              ways_out(given, place.planning, limit, most.peak) + ". Options: --recompute auto, " +
                               (place.on_host ? "" : "--offload auto, ") +
                               "--batch, --accumulate; --memory-limit BYTES replaces this limit");
   });

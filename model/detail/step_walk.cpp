@@ -530,7 +530,7 @@ class Walk {
   void account(const PartState& p) {
     const std::vector<RankTime>& times = p.times;
     result_.slowest_rank = p.its.rank;
-    double kernels = 0, sums = 0, transfers = 0;
+    double sums = 0, transfers = 0;
     for (std::size_t n = 0; n < times.size(); ++n) {
       if (!p.its.nodes[n].runs) continue;
       const nn::PlanNode& node = p.its.plan.nodes[n];
@@ -547,11 +547,9 @@ class Walk {
         transfers += apart.seconds();
       }
       result_.exposed_communication += times[n].copies + times[n].waits;
-      kernels += times[n].kernels;
-      result_.sources[static_cast<std::size_t>(p.its.nodes[n].kernel.source)] += times[n].kernels;
       result_.kernels[layer].add(times[n].kernels, p.its.nodes[n].kernel);
     }
-    for (double& share : result_.sources) share = kernels > 0 ? share / kernels : 0;
+    result_.sources = sum_of(result_.kernels).shares();
     for (double& share : result_.sum_sources) share = sums > 0 ? share / sums : 0;
     for (double& share : result_.transfer_sources) share = transfers > 0 ? share / transfers : 0;
   }
@@ -564,24 +562,18 @@ class Walk {
 
 /// Adds `times` times the seconds of `part` to `sum`. Shares are weighted by the seconds that they are shares of.
 void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
-  struct Weights {
-    double kernels = 0, communication = 0;
-  };
-  const auto weights_of = [](const SimulatedStep& step) {
-    Weights all;
-    for (const RankTime& time : step.layers) all.kernels += time.kernels;
-    for (const CommunicationTime& time : step.communication) all.communication += time.seconds();
+  const auto communication_of = [](const SimulatedStep& step) {
+    double all = 0;
+    for (const CommunicationTime& time : step.communication) all += time.seconds();
     return all;
   };
-  const Weights before = weights_of(sum), more = weights_of(part);
-  const auto mix = [&](auto& shares, const auto& others, double weight, double other) {
-    other *= times;
-    for (std::size_t i = 0; i < shares.size() && other > 0; ++i)
-      shares[i] = (weight * shares[i] + other * others[i]) / (weight + other);
+  const double before = communication_of(sum), more = times * communication_of(part);
+  const auto mix = [&](auto& shares, const auto& others) {
+    for (std::size_t i = 0; i < shares.size() && more > 0; ++i)
+      shares[i] = (before * shares[i] + more * others[i]) / (before + more);
   };
-  mix(sum.sources, part.sources, before.kernels, more.kernels);
-  mix(sum.sum_sources, part.sum_sources, before.communication, more.communication);
-  mix(sum.transfer_sources, part.transfer_sources, before.communication, more.communication);
+  mix(sum.sum_sources, part.sum_sources);
+  mix(sum.transfer_sources, part.transfer_sources);
   sum.layers.resize(part.layers.size());
   sum.kernels.resize(part.kernels.size());
   sum.communication.resize(part.communication.size());
@@ -598,6 +590,7 @@ void add_step(SimulatedStep& sum, const SimulatedStep& part, int times) {
     for (std::size_t l = 0; l < sum.kernels.size(); ++l) sum.kernels[l] += part.kernels[l];
     for (std::size_t l = 0; l < sum.communication.size(); ++l) sum.communication[l] += part.communication[l];
   }
+  sum.sources = sum_of(sum.kernels).shares();
 }
 
 /// Throws as simulate().

@@ -162,9 +162,9 @@ double flops(const NormWork& w) {
 
 // --- communication ---
 
-/// Of one transfer: the ranks that this one sends to or receives from.
-std::map<int, PeerMessages> messages_of(const StepPlan& plan, const TransferWork& work,
-                                        const MachineDescription& machine) {
+/// Adds the messages of one transfer, by the ranks that this one sends to or receives from.
+void add_messages(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine,
+                  std::map<int, PeerMessages>& peers) {
   std::map<int, Index> destinations, sources;  // bytes by rank
   for (const TransferItemPlan& item : work.items) {
     const Index element = bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
@@ -176,7 +176,6 @@ std::map<int, PeerMessages> messages_of(const StepPlan& plan, const TransferWork
   const auto is_copied = [&](int peer, Index bytes) {
     return machine.share_memory(plan.rank, peer) && bytes >= machine.direct_bytes;
   };
-  std::map<int, PeerMessages> peers;
   for (const auto& [peer, bytes] : destinations) {
     PeerMessages& p = peers[peer];
     p.bytes_sent += bytes;
@@ -189,12 +188,13 @@ std::map<int, PeerMessages> messages_of(const StepPlan& plan, const TransferWork
     ++p.messages_received;
     if (is_copied(peer, bytes)) ++p.messages_sent;
   }
-  return peers;
 }
 
 NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
   NodeCost c;
-  for (const auto& [peer, p] : messages_of(plan, work, machine))
+  std::map<int, PeerMessages> peers;
+  add_messages(plan, work, machine, peers);
+  for (const auto& [peer, p] : peers)
     c += {.bytes_sent = p.bytes_sent,
           .bytes_received = p.bytes_received,
           .messages_sent = p.messages_sent,
@@ -242,20 +242,14 @@ NodeCost& NodeCost::operator+=(const NodeCost& o) {
 
 std::vector<PeerMessages> messages_by_peer(const StepPlan& plan, const MachineDescription& machine) {
   std::map<int, PeerMessages> sums;
-  for (const PlanNode& node : plan.nodes) {
-    const auto* const transfer = std::get_if<TransferWork>(&node.work);
-    if (transfer == nullptr) continue;
-    for (const auto& [peer, m] : messages_of(plan, *transfer, machine)) {
-      PeerMessages& sum = sums[peer];
-      sum.peer = peer;
-      sum.bytes_sent += m.bytes_sent;
-      sum.bytes_received += m.bytes_received;
-      sum.messages_sent += m.messages_sent;
-      sum.messages_received += m.messages_received;
-    }
-  }
+  for (const PlanNode& node : plan.nodes)
+    if (const auto* const transfer = std::get_if<TransferWork>(&node.work))
+      add_messages(plan, *transfer, machine, sums);
   std::vector<PeerMessages> peers;
-  for (const auto& [peer, sum] : sums) peers.push_back(sum);
+  for (auto& [peer, sum] : sums) {
+    sum.peer = peer;
+    peers.push_back(sum);
+  }
   return peers;
 }
 

@@ -101,7 +101,7 @@ MoreRanks find_more_ranks(int ranks, const RankNumbers& numbers, double factor, 
   return more;
 }
 
-MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit) {
+MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit, Index needed) {
   int blocks = 1;
   for (const LayerSplit& split : step.splits) blocks = std::max(blocks, split.grid[Dim::sample]);
   const Index most_factor = std::min<Index>(step.samples / blocks, 1'000'000 / step.ranks);
@@ -127,13 +127,9 @@ MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescriptio
     return true;
   };
   const RankNumbers numbers{.step = step.ranks, .most = step.ranks * static_cast<int>(most_factor)};
-  // k times the ranks need a k-th of the memory at best.
-  double least_factor = 1;
-  if (!chooses) {
-    const NetworkPlan layers = plan_network(step.network, step.splits, step.ranks, step.samples);
-    const Index needed = largest_memory(step.network, layers, machine, StepKind::training, options, limit).peak;
-    least_factor = static_cast<double>(needed) / static_cast<double>(std::max<Index>(1, limit));
-  }
+  // k times the ranks need a k-th of the memory at best; a choice may save more of it.
+  const double least_factor =
+      chooses ? 1 : static_cast<double>(needed) / static_cast<double>(std::max<Index>(1, limit));
   MoreRanks more = find_more_ranks(step.ranks, numbers, least_factor, fits);
   more.note = more.ranks > 0 ? "with " + std::to_string(more.ranks / step.ranks) + " times the blocks of samples"
                              : "with more blocks of samples";
@@ -151,8 +147,8 @@ MemorySavings savings_or_ways_out(const GivenStep& step, const NetworkPlan& laye
   }
 }
 
-std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit) {
-  const std::string ranks = to_string(find_more_sample_blocks(step, machine, limit));
+std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit, Index needed) {
+  const std::string ranks = to_string(find_more_sample_blocks(step, machine, limit, needed));
   return ranks + (ranks.empty() ? "" : ". ") + to_string(ways_beside(step.wish, machine));
 }
 

@@ -74,14 +74,16 @@ struct GivenStep {
   MemoryWish wish = {};
 };
 /// Numbers of ranks with the same grids and more blocks of samples: multiples of the ranks of the step, each with at
-/// least one sample per block. Nodes are as full as those of `machine`. The limit of the wish does not count.
-MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit);
+/// least one sample per block. Nodes are as full as those of `machine`. The limit of the wish does not count. `needed`:
+/// bytes of the step on its own ranks; 0: not known.
+MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit,
+                                  Index needed = 0);
 
 /// memory_savings_for() of the step. Its error about the limit also has find_more_sample_blocks().
 /// @pre `layers` was made from the step; as memory_savings_for()
 MemorySavings savings_or_ways_out(const GivenStep& step, const NetworkPlan& layers, const MachineDescription& machine);
 
-/// to_string() of find_more_sample_blocks() and of ways_beside(), as two sentences.
-std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit);
+/// to_string() of find_more_sample_blocks() and of ways_beside(), as two sentences. `needed`: as above.
+std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit, Index needed = 0);
 
 }  // namespace aloni::nn

@@ -44,7 +44,6 @@ FIGURES = (  # the program's marks and tables, its data, the command that writes
     (ptxas_table, "docs/ptxas.json", "scripts/ptxas_table.py --tables"),
 )
 LONGEST_CELL = 80
-MOST_COLUMNS = 120
 BUILT = ("build/",)  # exists only after a build
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
 
@@ -149,8 +148,8 @@ def check_document(document):
     block, language, start, promised, columns = None, "", 0, None, None
     for number, line in enumerate(document.read_text().splitlines(), 1):
         fence = FENCE.match(line)
-        if len(line) > MOST_COLUMNS and not line.lstrip().startswith("|") and len(line.split()) > 1:
-            find(document, number, f"a line of {len(line)} columns, more than {MOST_COLUMNS}")
+        if len(line) > tables.MOST_COLUMNS and not line.lstrip().startswith("|") and len(line.split()) > 1:
+            find(document, number, f"a line of {len(line)} columns, more than {tables.MOST_COLUMNS}")
         if block is None and line.lstrip().startswith("|"):
             columns = check_row(document, number, line, columns)
         else:

@@ -238,9 +238,10 @@ class BadInput(unittest.TestCase):
         self.refused(USAGE, ["--record = given", "expected a device"], "train", "--data", DATA, "--record")
 
     def test_refuses_a_step_that_needs_more_memory_than_the_machine_has(self):
-        self.refused(USAGE, ["memory of rank ", "TiB: expected at most ", "--recompute auto", "--memory-limit",
-                             "The step needs ", " more, most of it at ", "ranks was found that would do"],
-                     "train", "--data", "synthetic", "--steps", "1", "--model", "mesh2k", "--batch", "4096",
+        self.refused(USAGE, ["memory of rank ", "GiB: expected at most ", "--recompute auto", "--memory-limit",
+                             "The step needs ", " more, most of it at ", " ranks would do (with ",
+                             " times the blocks of samples)"],
+                     "train", "--data", "synthetic", "--steps", "1", "--model", "mesh2k", "--batch", "512",
                      "--strategy", "h2", ranks=(2,))
 
     def test_refuses_factors_that_need_more_memory_than_the_machine_has(self):
