@@ -40,6 +40,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   add("--ranks", ranks_, "Ranks of the plan; not those of mpirun", "P");
   add("--ranks-per-node", ranks_per_node_, "Ranks that share memory; 0: all, or those of --machine", "K");
   strategy_.add_options(*command_, ", or auto, the fastest that the model finds for --machine");
+  objective_.add_options(*command_);
   add("--machine", machine_, "Also predict seconds. " + machine_help(), "NAME|FILE.json");
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add_optimiser_kind_option(*command_, optimiser_, ", or kfac, which also prints the cost of K-FAC");
@@ -72,6 +73,7 @@ void PlanCommand::check() const {
     if (const auto [other, is_new] = written.try_emplace(path, option); !is_new)
       refuse(option, path, "another file than that of " + other->second);
   strategy_.check();
+  objective_.check(strategy_);
   if (command_->count("--machine") > 0) check_machine(machine_);
   if (!strategy_.is_automatic()) return;
   strategy_.check_automatic();
@@ -91,6 +93,7 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   network_.add_to(values);
   values.add("--batch", batch_).add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
   strategy_.add_to(values);
+  objective_.add_to(values);
   values.add("--machine", machine_);
   values.add("--precision", precision_).add("--optimiser", optimiser_);
   memory_.add_to(values);
@@ -111,6 +114,7 @@ void PlanCommand::run() const {
                       .network = network_.network(),
                       .strategy = strategy_.is_automatic() ? nn::Strategy() : strategy_.read(static_cast<int>(ranks_)),
                       .batch = batch_,
+                      .objective = objective_.value(),
                       .ranks = static_cast<int>(ranks_),
                       .ranks_per_node = static_cast<int>(machine ? machine->ranks_per_node : ranks_per_node_),
                       .activations = precision_of(precision_),

@@ -5,6 +5,7 @@
 #include <aloni/core/index.hpp>
 #include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/network_arguments.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 
 #include <cstdint>
@@ -42,6 +43,7 @@ class PlanCommand {
   NetworkArguments network_;
   StrategyArgument strategy_{FewerBlocks::repeated};
   MemoryArguments memory_;
+  ObjectiveArgument objective_;
   Index batch_ = 64;
   std::int64_t ranks_ = 1, ranks_per_node_ = 0;
 };

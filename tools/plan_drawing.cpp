@@ -1,6 +1,7 @@
 #include <aloni/tools/plan_drawing.hpp>
 
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/svg_page.hpp>
 
@@ -396,10 +397,10 @@ PlanDrawing drawing_of(const PlanRequest& request, const PlanSummary& summary) {
   PlanDrawing drawing{
       .title = request.model + " on " + count_text(request.ranks, "rank"),
       .subtitle = heading(request, summary),
-      .totals = fmt::format("One training step, rank with the largest number: {} flops;  {} sent in {} "
+      .totals = fmt::format("One {}, rank with the largest number: {} flops;  {} sent in {} "
                             "messages, {} of it sums of gradients;  {} of memory.",
-                            number_text(summary.flops), bytes_text(summary.bytes_sent), summary.messages,
-                            bytes_text(summary.gradient_bytes), bytes_text(summary.peak_bytes)),
+                            step_text(request.objective), number_text(summary.flops), bytes_text(summary.bytes_sent),
+                            summary.messages, bytes_text(summary.gradient_bytes), bytes_text(summary.peak_bytes)),
       .spatial_rank = network.spatial_rank,
       .taken = summary.peak_bytes,
       .memory_rank = summary.peak_rank,
@@ -408,7 +409,8 @@ PlanDrawing drawing_of(const PlanRequest& request, const PlanSummary& summary) {
     drawing.layers.push_back(layer_of(layers.layers[i], summary.layers[i]));
   nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
   summary.savings.apply(options);
-  const nn::StepPlan step = nn::plan_step(network, layers, summary.peak_rank, nn::StepKind::training, machine, options);
+  const nn::StepPlan step =
+      nn::plan_step(network, layers, summary.peak_rank, step_kind_of(request.objective), machine, options);
   drawing.memory = nn::memory_over_nodes(step, machine);
   drawing.peak_node = drawing.memory.peak_node();
   for (const nn::PlanNode& node : step.nodes) drawing.nodes.push_back({node.phase, traffic_of(node)});

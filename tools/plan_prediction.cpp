@@ -4,6 +4,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
@@ -73,13 +74,16 @@ PlanChoice choose(PlanRequest& request, const model::Machine& machine) {
   model::StrategyChoice choice = choose_strategy(request.network, machine, request.ranks,
                                                  {.samples = request.batch,
                                                   .memory = for_search(request.memory),
+                                                  .objective = request.objective,
                                                   .step = step_options_of(request),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
+  if (choice.samples != request.batch) request.requested_batch = std::exchange(request.batch, choice.samples);
   request.machine = description_of(machine, request.ranks, choice.rank_of);
   if (choice.wish.limit) request.memory = choice.wish;  // the plan has the same savings then
   const nn::NetworkPlan layers = nn::plan_network(request.network, choice.splits, request.ranks, request.batch);
-  model::SimulationOptions options{.step = step_options_of(request), .rank_of = choice.rank_of};
+  model::SimulationOptions options{
+      .kind = step_kind_of(request.objective), .step = step_options_of(request), .rank_of = choice.rank_of};
   choice.savings.apply(options.step);
   model::StepLimits limits = choose_step_limits(request.network, layers, machine, kernels, options);
   request.machine->bucket_bytes = limits.bucket_bytes;
@@ -92,7 +96,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
                        const std::optional<PlanChoice>& choice) {
   const auto splits = nn::resolve(request.strategy, request.network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(request.network, splits, request.ranks, request.batch);
-  model::SimulationOptions options{.step = step_options_of(request)};
+  model::SimulationOptions options{.kind = step_kind_of(request.objective), .step = step_options_of(request)};
   summary.savings.apply(options.step);
   model::Machine planned = machine;
   if (choice) {

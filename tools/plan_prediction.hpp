@@ -6,7 +6,7 @@
 //   PlanSummary summary = summarise(request);
 //   summary.prediction = predict(request, summary, machine, choice);
 //
-// Times are those of the slowest rank in a training step (model/simulate.hpp). Pure; nothing is collective.
+// Times are those of the slowest rank in a step (model/simulate.hpp). Pure; nothing is collective.
 #include <aloni/core/index.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine.hpp>
@@ -71,8 +71,9 @@ struct PlanPrediction {
   bool feasible() const { return machine_memory_bytes == 0 || memory_bytes <= machine_memory_bytes; }
 };
 
-/// The fastest strategy by the model, which becomes that of the request, with its ranks placed on the nodes and with
-/// the limits of model::choose_step_limits(). It fits into the memory limit of the request, or without one into the
+/// The best strategy by the model for the objective, which becomes that of the request, with its ranks placed on the
+/// nodes and with the limits of model::choose_step_limits(). For throughput the mini-batch of the request may grow too
+/// (PlanRequest::requested_batch). The strategy fits into the memory limit of the request, or without one into the
 /// memory of the machine. Throws InvalidArgument as model::choose_strategy().
 PlanChoice choose(PlanRequest& request, const model::Machine& machine);
 

@@ -6,6 +6,7 @@
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/convolution_report.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/step_sources.hpp>
@@ -94,7 +95,8 @@ std::string extents_text(const Extents& e, int spatial_rank) {
 std::string heading(const PlanRequest& request, const PlanSummary& summary) {
   return fmt::format("{}, {} parameters, {}, {}, strategy {}, batch {}", request.model, summary.parameters,
                      name(request.activations), ranks_text(request.ranks, request.ranks_per_node),
-                     request.strategy.source, request.batch);
+                     request.strategy.source, request.batch) +
+         (request.requested_batch > 0 ? enlarged_text(request.batch, request.requested_batch) : "");
 }
 
 MachineDescription machine_of(const PlanRequest& request) {
@@ -120,7 +122,8 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::StepOptions options{
       .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
   PlanSummary summary;
-  if (!request.memory.empty())
+  const nn::StepKind kind_of_step = step_kind_of(request.objective);
+  if (!request.memory.empty() && kind_of_step == nn::StepKind::training)  // inference keeps no activations
     summary.savings = nn::savings_or_ways_out({network, splits, request.ranks, request.batch, options, request.memory},
                                               layers, machine);
   if (request.memory.saves())
@@ -146,7 +149,7 @@ PlanSummary summarise(const PlanRequest& request) {
   }
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
-    const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
+    const nn::StepPlan plan = nn::plan_step(network, layers, rank, kind_of_step, machine, options);
     if (k == 0 && !machine.on_host) summary.segments = segments_of(plan, machine);
     const nn::StepCost step = nn::cost_without_reductions(plan, machine);
     const std::vector<Index> memory = nn::memory_by_layer(plan, names, machine);
@@ -211,7 +214,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
   }
   constexpr std::size_t left = 5, operation = 1;  // most names of layers tell their operation
   text += text_table(std::move(rows), left, operation);
-  text += "\nEach number is that of the rank with the largest number, in one training step.\n";
+  text += fmt::format("\nEach number is that of the rank with the largest number, in one {}.\n",
+                      step_text(request.objective));
   text += fmt::format("flops      {}\n", number_text(summary.flops));
   text += fmt::format("sent       {} in {} messages; {} of it are sums of gradients\n", bytes_text(summary.bytes_sent),
                       summary.messages, bytes_text(summary.gradient_bytes));
@@ -336,6 +340,8 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"recompute", request.memory.recompute},
                  {"offload", request.memory.offload},
                  {"memory_limit", request.memory.limit.value_or(0)}};
+  json["run"]["objective"] = objective_name(request.objective);
+  if (request.requested_batch > 0) json["run"]["requested_batch"] = request.requested_batch;
   if (summary.prediction) json["run"]["machine"] = summary.prediction->machine;
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

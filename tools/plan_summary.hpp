@@ -1,6 +1,7 @@
 #pragma once
 // The plan of a network on any number of ranks, as a table for people and as JSON. Needs no MPI, allocates no tensor.
 #include <aloni/core/machine.hpp>
+#include <aloni/model/choose_strategy.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
@@ -24,6 +25,8 @@ struct PlanRequest {
   nn::NetworkDescription network;
   nn::Strategy strategy;
   Index batch = 64;
+  Index requested_batch = 0;  ///< before choose() has enlarged `batch`; 0: as `batch`
+  model::Objective objective = model::Objective::training_step;  ///< the step that is planned, and the aim of choose()
   int ranks = 1;
   int ranks_per_node = 0;                          ///< 0: all ranks on one node
   std::optional<MachineDescription> machine = {};  ///< for its planners; empty: ranks and nodes alone are known
@@ -34,7 +37,7 @@ struct PlanRequest {
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead
 };
 
-/// One layer in one training step. Each number is the largest one of all ranks.
+/// One layer in one step. Each number is the largest one of all ranks.
 struct LayerSummary {
   std::string name, operation, grid;
   /// The input that a rank owns, and the input that it reads, on the rank that reads most.
@@ -44,7 +47,7 @@ struct LayerSummary {
   Index memory_bytes = 0;              ///< of its buffers and messages
 };
 
-/// One training step. Each number is the largest one of all ranks.
+/// One step. Each number is the largest one of all ranks.
 struct PlanSummary {
   std::vector<LayerSummary> layers;
   Index parameters = 0;  ///< of the network
@@ -106,7 +109,7 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "kernel_sources", "kernel_error", "sum_sources" and "transfer_sources". See PlanPrediction.
 ///
 /// Of a chosen strategy "candidates" is a list of lists of splits, and "rejected" has at the same positions lists of
-/// {"split", "reason"}. A layer has its positions "candidates" and "rejected" (null: LayerChoice::own_candidates is
+/// {"split", "reason"}. "run" has "objective", and "requested_batch" if it differs from "batch". A layer has its positions "candidates" and "rejected" (null: LayerChoice::own_candidates is
 /// false).
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 

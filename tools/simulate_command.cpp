@@ -94,6 +94,7 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   add("--ranks", ranks_, "Ranks of the step, which fill the nodes; not those of mpirun; several: 1,2,4", "P,P,...");
   add("--ranks-per-node", ranks_per_node_, "Ranks of a node; 0: those of the machine", "K");
   strategy_.add_options(*command_, ", or auto, the fastest that the model finds");
+  objective_.add_options(*command_);
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add_optimiser_kind_option(*command_, optimiser_);
   memory_.add_options(*command_);
@@ -129,6 +130,7 @@ void SimulateCommand::check() const {
   check_range("--ranks-per-node", ranks_per_node_, 0, most_simulated_ranks);
   strategy_.check();
   if (strategy_.is_automatic()) strategy_.check_automatic();
+  objective_.check(strategy_);
   precision_of(precision_);
   optimiser_kind_of(optimiser_);
   memory_.check();
@@ -169,6 +171,7 @@ void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--ranks", ranks_)
       .add("--ranks-per-node", ranks_per_node_);
   strategy_.add_to(values);
+  objective_.add_to(values);
   values.add("--precision", precision_).add("--optimiser", optimiser_);
   memory_.add_to(values);
   values.add("--flops-factor", flops_factor_).add("--memory-bandwidth-factor", memory_bandwidth_factor_);
@@ -219,6 +222,7 @@ void SimulateCommand::run() const {
                             .optimiser = optimiser_kind_of(optimiser_),
                             .memory = memory_.wish(),
                             .accumulate = static_cast<int>(accumulate_),
+                            .objective = objective_.value(),
                             .variation = variation(),
                             .cases = cases(),
                             .timeline = !trace_.empty()};

@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/network_arguments.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/simulation.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 
@@ -56,6 +57,7 @@ class SimulateCommand {
   NetworkArguments network_;
   StrategyArgument strategy_{FewerBlocks::refused};
   MemoryArguments memory_;
+  ObjectiveArgument objective_;
 };
 
 }  // namespace aloni::tools

@@ -8,6 +8,7 @@
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/objective_argument.hpp>
 #include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
@@ -36,8 +37,8 @@ double seconds_of(const model::SimulatedStep& step, StepPhase phase) {
 double forward_seconds(const model::SimulatedStep& step) {
   return seconds_of(step, StepPhase::forward) + seconds_of(step, StepPhase::loss);
 }
-double samples_per_second(const SimulationCase& c, const model::SimulatedStep& step) {
-  return step.seconds > 0 ? static_cast<double>(c.batch) / step.seconds : 0;
+double samples_per_second(const SimulatedCase& result) {
+  return result.step.seconds > 0 ? static_cast<double>(result.batch) / result.step.seconds : 0;
 }
 
 /// Bytes that a rank may use; 0: no limit.
@@ -48,8 +49,7 @@ Index memory_limit_of(const SimulationRequest& request) {
 /// Sets the memory of the result, and the reason if it is above the limit.
 void add_memory(const SimulationRequest& request, const nn::GivenStep& step, const nn::NetworkPlan& layers,
                 const MachineDescription& machine, SimulatedCase& result) {
-  const nn::LargestMemory most =
-      nn::largest_memory(request.network, layers, machine, nn::StepKind::training, step.options);
+  const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, step.kind, step.options);
   result.memory_bytes = most.peak;
   result.separate_bytes = most.separate.separate;
   const Index limit = memory_limit_of(request);
@@ -79,14 +79,14 @@ nn::MemorySavings savings_of(const SimulationRequest& request, const nn::Network
 
 /// The simulated step as if it had been timed.
 std::vector<Trace> traces_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
-                             const MachineDescription& machine, const nn::StepOptions& options,
+                             const MachineDescription& machine, nn::StepKind kind, const nn::StepOptions& options,
                              const model::SimulatedStep& step) {
   const auto nanoseconds = [](double seconds) { return static_cast<std::int64_t>(std::llround(1e9 * seconds)); };
   std::map<int, nn::StepTimes> times;  // by rank
   for (const model::SimulatedAction& a : step.actions) {
     const auto [found, is_new] = times.try_emplace(a.rank);
     if (is_new) {
-      const nn::StepPlan plan = nn::plan_step(network, layers, a.rank, nn::StepKind::training, machine, options);
+      const nn::StepPlan plan = nn::plan_step(network, layers, a.rank, kind, machine, options);
       found->second.begin(timed_nodes(plan, network, machine));
     }
     found->second.add(nn::StepTimes::Action{a.node, a.kind, nanoseconds(a.start), nanoseconds(a.end)});
@@ -130,10 +130,10 @@ std::string variation_text(const model::Variation& variation, const model::Varie
 
 std::string text_of_case(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
   const model::SimulatedStep& step = result.step;
-  std::string text =
-      fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}{}\n\n", request.model, nn::name(request.activations),
-                  ranks_text(which.ranks, request.machine.ranks_per_node), request.machine.name, result.strategy,
-                  which.batch, accumulate_text(request), factors_text(which.factors));
+  std::string text = fmt::format(
+      "{}, {}, {} of {}, strategy {}, batch {}{}{}{}\n\n", request.model, nn::name(request.activations),
+      ranks_text(which.ranks, request.machine.ranks_per_node), request.machine.name, result.strategy, result.batch,
+      enlarged_text(result.batch, which.batch), accumulate_text(request), factors_text(which.factors));
   if (!result.was_simulated()) return text + paragraph("infeasible " + result.reason, 11) + "\n";
   std::vector<std::vector<std::string>> rows{
       {"layer", "grid", "source", "time", "of step", "kernels", "copies", "waits"}};
@@ -147,13 +147,14 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   }
   constexpr std::size_t left = 3, source = 2;
   text += text_table(std::move(rows), left, source);
-  text += "\nTimes of the slowest rank in one training step.\n";
+  text += fmt::format("\nTimes of the slowest rank in one {}.\n", step_text(request.objective));
   text += fmt::format("step       {}: {} samples in a second\n", seconds_text(step.seconds),
-                      number_text(samples_per_second(which, step)));
+                      number_text(samples_per_second(result)));
   if (request.variation) text += variation_text(*request.variation, result.varied);
-  text += fmt::format("phases     forward and loss {}, backward {}, update {}\n", seconds_text(forward_seconds(step)),
-                      seconds_text(seconds_of(step, StepPhase::backward)),
-                      seconds_text(seconds_of(step, StepPhase::update)));
+  if (step_kind_of(request.objective) == nn::StepKind::training)
+    text += fmt::format("phases     forward and loss {}, backward {}, update {}\n", seconds_text(forward_seconds(step)),
+                        seconds_text(seconds_of(step, StepPhase::backward)),
+                        seconds_text(seconds_of(step, StepPhase::update)));
   text += fmt::format("exposed    {} of communication ({})\n", seconds_text(step.exposed_communication),
                       share_text(step.exposed_communication, step.seconds));
   text += to_text(sources);
@@ -206,7 +207,8 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
   add_cells(rows[0], {"step", "mean", "95 %", "forward", "backward", "exposed", "samples/s", "memory  "});
   bool all_fit = true;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const SimulationCase& which = request.cases[i];
+    SimulationCase which = request.cases[i];
+    which.batch = results[i].batch;
     const model::SimulatedStep& step = results[i].step;
     std::vector<std::string> row{results[i].strategy};
     for (const Column& column : columns)
@@ -217,7 +219,7 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
       add_cells(row, {seconds_text(step.seconds), seconds_text(results[i].varied.mean),
                       seconds_text(results[i].varied.percentile_95), seconds_text(forward_seconds(step)),
                       seconds_text(seconds_of(step, StepPhase::backward)), seconds_text(step.exposed_communication),
-                      number_text(samples_per_second(which, step)),
+                      number_text(samples_per_second(results[i])),
                       bytes_text(results[i].memory_bytes) + (fits ? "  " : " *")});
     } else {
       add_cells(row, {"-", "-", "-", "-", "-", "-", "-", "- *"});
@@ -225,7 +227,10 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
     rows.push_back(std::move(row));
   }
   text += text_table(rows, 1);
-  text += "\nTimes of the slowest rank in one training step; exposed: communication that no kernel hides.\n";
+  text += fmt::format("\nTimes of the slowest rank in one {}; exposed: communication that no kernel hides.\n",
+                      step_text(request.objective));
+  if (request.objective == model::Objective::throughput)
+    text += "batch: the mini-batch with most samples per second, 1 to 32 times that of --batch.\n";
   if (request.variation)
     text +=
         fmt::format("mean, 95 %: of {} steps with variation; 95 % of them take no longer.\n", request.variation->draws);
@@ -239,12 +244,13 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
   const bool known = result.was_simulated();
   const auto number = [&](auto value) { return known ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
   nlohmann::ordered_json json{{"ranks", which.ranks},
-                              {"batch", which.batch},
+                              {"batch", result.batch},
                               {"strategy", result.strategy},
                               {"flops_factor", which.factors.flops},
                               {"memory_bandwidth_factor", which.factors.memory_bandwidth},
                               {"link_bandwidth_factor", which.factors.link_bandwidth},
                               {"step_seconds", number(step.seconds)}};
+  if (request.objective == model::Objective::throughput) json["requested_batch"] = which.batch;
   if (request.variation) {
     json["step_seconds_mean"] = number(result.varied.mean);
     json["step_seconds_median"] = number(result.varied.median);
@@ -254,7 +260,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"backward_seconds", number(seconds_of(step, StepPhase::backward))},
                                      {"update_seconds", number(seconds_of(step, StepPhase::update))},
                                      {"exposed_communication_seconds", number(step.exposed_communication)},
-                                     {"samples_per_second", number(samples_per_second(which, step))},
+                                     {"samples_per_second", number(samples_per_second(result))},
                                      {"memory_bytes_per_rank", number(result.memory_bytes)},
                                      {"separate_bytes_per_rank", number(result.separate_bytes)},
                                      {"feasible", result.reason.empty()},
@@ -294,9 +300,11 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   options.step.optimiser = request.optimiser;
   options.micro_batches = request.accumulate;
   options.step.accumulates = request.accumulate > 1;
-  const Index samples = which.batch / request.accumulate;
+  options.kind = step_kind_of(request.objective);
+  Index samples = which.batch / request.accumulate;
 
   SimulatedCase result;
+  result.batch = which.batch;
   result.strategy = which.strategy ? which.strategy->source : "auto";
   nn::Strategy strategy;
   if (which.strategy) {
@@ -308,9 +316,12 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
                                                            {.samples = samples,
                                                             .micro_batches = request.accumulate,
                                                             .memory = for_search(request.memory),
+                                                            .objective = request.objective,
                                                             .step = options.step,
                                                             .kernels = &kernels});
       strategy = choice.strategy;
+      samples = choice.samples;
+      result.batch = samples * request.accumulate;
       choice.savings.apply(options.step);
       result.savings_reason = choice.savings_reason;
       result.repeats_reason = choice.repeats_reason;
@@ -338,10 +349,11 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
     machine.chunk_bytes = faster.planning.chunk_bytes = static_cast<double>(result.limits.chunk_bytes);
     options.step.largest_overhead = result.limits.largest_overhead;
   }
-  add_memory(request, {network, splits, which.ranks, samples, options.step, request.memory}, layers, machine, result);
+  add_memory(request, {network, splits, which.ranks, samples, options.step, request.memory, options.kind}, layers,
+             machine, result);
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
-  if (request.timeline) result.traces = traces_of(network, layers, machine, options.step, result.step);
+  if (request.timeline) result.traces = traces_of(network, layers, machine, options.kind, options.step, result.step);
   if (request.variation)
     result.varied = simulate_variation(network, layers, faster, kernels, *request.variation, options);
   return result;
@@ -364,7 +376,7 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
                                             {"strategy", result.strategy},
                                             {"precision", std::string(nn::name(request.activations))},
                                             {"ranks", std::int64_t{which.ranks}},
-                                            {"batch", std::int64_t{which.batch}},
+                                            {"batch", std::int64_t{result.batch}},
                                             {"accumulate", std::int64_t{request.accumulate}}}};
   return trace_file(events, about);
 }
@@ -380,6 +392,7 @@ std::string to_json(const SimulationRequest& request, const std::vector<Simulate
                  {"ranks_per_node", request.machine.ranks_per_node},
                  {"precision", nn::name(request.activations)},
                  {"optimiser", nn::name(request.optimiser)},
+                 {"objective", objective_name(request.objective)},
                  {"accumulate", request.accumulate},
                  {"recompute", request.memory.recompute},
                  {"offload", request.memory.offload},

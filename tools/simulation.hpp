@@ -2,6 +2,7 @@
 // Simulated steps of a network on a machine, for several numbers of ranks, sizes of mini-batches and factors: as a
 // table for people and as JSON. Needs no MPI, allocates no tensor.
 #include <aloni/core/trace.hpp>
+#include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/scaled_machine.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/model/step_limits.hpp>
@@ -31,8 +32,11 @@ struct SimulationRequest {
   model::Machine machine;
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  nn::MemoryWish memory = {};                      ///< without a limit: the memory of the machine
-  int accumulate = 1;                              ///< micro-batches of a step; divides the batch of each case
+  nn::MemoryWish memory = {};  ///< without a limit: the memory of the machine
+  int accumulate = 1;          ///< micro-batches of a step; divides the batch of each case
+  /// Of strategies that model::choose_strategy() finds. The steps are of inference for latency and throughput.
+  /// @pre training_step with strategies that are given, and with several micro-batches
+  model::Objective objective = model::Objective::training_step;
   std::optional<model::Variation> variation = {};  ///< empty: all ranks and links are equally fast
   std::vector<SimulationCase> cases = {};
   bool timeline = false;  ///< SimulatedCase::traces are wanted
@@ -41,6 +45,7 @@ struct SimulationRequest {
 struct SimulatedCase {
   model::SimulatedStep step;            ///< without variation
   model::VariedSteps varied = {};       ///< if the request has a variation
+  Index batch = 0;                      ///< simulated; for throughput up to 32 times that of the case
   std::string strategy = {};            ///< name of the strategy: its grid, its file, or "auto"
   std::vector<std::string> grids = {};  ///< of the layers
   Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
@@ -79,10 +84,10 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "repeats_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
 /// "chunk_bytes", "largest_overhead"}, "kernel_sources", "kernel_error", "sum_sources", "transfer_sources", "layers":
 /// [{"name", "grid", "kernels", "copies", "waits", "kernel_source", "kernel_source_share", "kernel_error"}]}], "run"}.
-/// Sources and errors are those of step_sources.hpp. The members of a single case are at the top too. With a variation
-/// "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which is without it as all
-/// others are. Numbers are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and
-/// layers are those of the slowest rank.
+/// For throughput "requested_batch" is the batch of the case. Sources and errors are those of step_sources.hpp. The
+/// members of a single case are at the top too. With a variation "step_seconds_mean", "step_seconds_median" and
+/// "step_seconds_p95" follow "step_seconds", which is without it as all others are. Numbers are null if nothing was
+/// simulated. "forward_seconds" includes the loss. Times of phases and layers are those of the slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
 }  // namespace aloni::tools

@@ -108,7 +108,7 @@ MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescriptio
   if (most_factor < 2) return {.step = step.ranks};
   MemoryWish wish = step.wish;
   wish.limit = limit;
-  const bool chooses = wish.recompute == "auto" || wish.offload == "auto";
+  const bool chooses = step.kind == StepKind::training && (wish.recompute == "auto" || wish.offload == "auto");
   StepOptions options = step.options;
   options.recompute =
       chooses || wish.recompute.empty() ? Recomputation{} : recomputed_blocks(step.network, wish.recompute);
@@ -118,7 +118,7 @@ MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescriptio
     for (LayerSplit& split : splits) split.grid[Dim::sample] *= ranks / step.ranks;
     const NetworkPlan layers = plan_network(step.network, splits, ranks, step.samples);
     const MachineDescription larger = with_more_ranks(machine, ranks);
-    if (!chooses) return largest_memory(step.network, layers, larger, StepKind::training, options, limit).peak <= limit;
+    if (!chooses) return largest_memory(step.network, layers, larger, step.kind, options, limit).peak <= limit;
     try {
       memory_savings_for(step.network, layers, larger, options, wish);
     } catch (const InvalidArgument&) {
@@ -149,7 +149,8 @@ MemorySavings savings_or_ways_out(const GivenStep& step, const NetworkPlan& laye
 
 std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit, Index needed) {
   const std::string ranks = to_string(find_more_sample_blocks(step, machine, limit, needed));
-  return ranks + (ranks.empty() ? "" : ". ") + to_string(ways_beside(step.wish, machine));
+  const WaysToNeedLess ways = step.kind == StepKind::training ? ways_beside(step.wish, machine) : WaysToNeedLess{};
+  return ranks + (ranks.empty() ? "" : ". ") + to_string(ways);
 }
 
 }  // namespace aloni::nn

@@ -64,7 +64,7 @@ std::string to_string(const MoreRanks& more);
 /// @pre ranks, step ≥ 1; `ranks` ranks do not fit
 MoreRanks find_more_ranks(int ranks, const RankNumbers& numbers, double factor, const std::function<bool(int)>& fits);
 
-/// A training step with a given strategy.
+/// A step with a given strategy.
 struct GivenStep {
   const NetworkDescription& network;
   const std::vector<LayerSplit>& splits;
@@ -72,6 +72,7 @@ struct GivenStep {
   Index samples = 1;
   StepOptions options = {};  ///< recomputation and offloading do not count
   MemoryWish wish = {};
+  StepKind kind = StepKind::training;
 };
 /// Numbers of ranks with the same grids and more blocks of samples: multiples of the ranks of the step, each with at
 /// least one sample per block. Nodes are as full as those of `machine`. The limit of the wish does not count. `needed`:
@@ -79,11 +80,12 @@ struct GivenStep {
 MoreRanks find_more_sample_blocks(const GivenStep& step, const MachineDescription& machine, Index limit,
                                   Index needed = 0);
 
-/// memory_savings_for() of the step. Its error about the limit also has find_more_sample_blocks().
+/// memory_savings_for() of a training step. Its error about the limit also has find_more_sample_blocks().
 /// @pre `layers` was made from the step; as memory_savings_for()
 MemorySavings savings_or_ways_out(const GivenStep& step, const NetworkPlan& layers, const MachineDescription& machine);
 
-/// to_string() of find_more_sample_blocks() and of ways_beside(), as two sentences. `needed`: as above.
+/// to_string() of find_more_sample_blocks() and of ways_beside(), as two sentences. A step of inference has neither
+/// recomputation nor micro-batches. `needed`: as above.
 std::string ways_out(const GivenStep& step, const MachineDescription& machine, Index limit, Index needed = 0);
 
 }  // namespace aloni::nn

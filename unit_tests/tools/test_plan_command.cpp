@@ -35,6 +35,8 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");
   EXPECT_EQ(fault({"--offload", "conv1,pool*", "--memory-limit", "2G"}), "");
   EXPECT_EQ(fault({"--machine", "lassen", "--strategy", "auto"}), "");
+  for (const char* objective : {"step", "latency", "throughput"})
+    EXPECT_EQ(fault({"--machine", "lassen", "--strategy", "auto", "--objective", objective}), "") << objective;
 }
 
 TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
@@ -59,6 +61,12 @@ TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
        {std::pair("--complete", "n"), std::pair("--recompute", "auto"), std::pair("--offload", "auto")})
     EXPECT_THAT(fault({"--machine", "lassen", "--strategy", "auto", flag, value}),
                 AllOf(HasSubstr(flag), HasSubstr("--strategy auto")));
+  EXPECT_THAT(fault({"--objective", "latency"}),
+              AllOf(HasSubstr("--objective = latency"), HasSubstr("--strategy auto")));
+  EXPECT_THAT(fault({"--machine", "lassen", "--strategy", "auto", "--objective", "latenzy"}),
+              AllOf(HasSubstr("--objective = latenzy"), HasSubstr("did you mean latency?")));
+  EXPECT_THAT(fault({"--machine", "lassen", "--strategy", "auto", "--objective", "latency", "--optimiser", "kfac"}),
+              AllOf(HasSubstr("--optimiser = given"), HasSubstr("--objective latency")));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
   EXPECT_THAT(fault({"--draw", ""}), HasSubstr("--draw"));
   EXPECT_THAT(fault({"--draw", "a", "--json", "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr("--json")));

@@ -169,6 +169,34 @@ TEST(PlanPrediction, HasTheSourcesOfItsTimes) {
   EXPECT_THAT(to_text(r, summary), AllOf(HasSubstr("conv1     learned 25.0 %  "), HasSubstr("conv2     roofline  ")));
 }
 
+TEST(PlanPrediction, PlansAnInferenceStepForLatencyAndThroughput) {
+  const model::Machine machine = model::find_machine("x86_server");
+  PlanRequest training = request("lenet5", "n2", machine, 2);
+  training.batch = 2;
+  PlanRequest latency = training, throughput = training;
+  latency.objective = model::Objective::inference_latency;
+  throughput.objective = model::Objective::throughput;
+  const PlanSummary of_training = predicted(training, machine, true);
+  const PlanSummary of_latency = predicted(latency, machine, true),
+                    of_throughput = predicted(throughput, machine, true);
+  EXPECT_LT(of_latency.flops, 0.5 * of_training.flops);
+  EXPECT_LT(of_latency.peak_bytes, of_training.peak_bytes);
+  EXPECT_EQ(of_latency.gradient_bytes, 0);
+  EXPECT_LT(of_latency.prediction->step_seconds, of_training.prediction->step_seconds);
+  EXPECT_EQ(latency.batch, 2);
+  EXPECT_THAT(to_text(latency, of_latency), HasSubstr("in one inference step"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(latency, of_latency))["run"]["objective"], "latency");
+
+  EXPECT_GT(throughput.batch, 2);
+  EXPECT_EQ(throughput.requested_batch, 2);
+  EXPECT_GT(static_cast<double>(throughput.batch) / of_throughput.prediction->step_seconds,
+            2 / of_latency.prediction->step_seconds);
+  EXPECT_THAT(heading(throughput, of_throughput), testing::EndsWith(" x --batch 2)"));
+  const auto json = nlohmann::json::parse(to_json(throughput, of_throughput));
+  EXPECT_EQ(json["run"]["batch"], throughput.batch);
+  EXPECT_EQ(json["run"]["requested_batch"], 2);
+}
+
 TEST(PlanPrediction, ListsTheSplitsThatTheSearchHasRejected) {
   const model::Machine machine = model::find_machine("lassen");
   PlanRequest chosen = request("lenet5", "n16", machine, 16), given = chosen;

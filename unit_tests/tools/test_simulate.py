@@ -102,6 +102,22 @@ class Simulate(unittest.TestCase):
         for number in ("3", "0"):
             self.refused(USAGE, ["--accumulate", number], "--machine", "lassen", "--accumulate", number)
 
+    def test_has_inference_objectives_for_strategies_of_the_search(self):
+        arguments = ["--machine", "a100_cluster", "--model", "resnet18", "--input", "64x64x3", "--batch", "4",
+                     "--ranks", "2", "--strategy", "auto", "--objective"]
+        _, training = self.simulate(*arguments, "step")
+        text, latency = self.simulate(*arguments, "latency")
+        self.assertIn("one inference step", text)
+        self.assertEqual(latency["batch"], 4)
+        self.assertLess(latency["step_seconds"], training["step_seconds"])
+        text, throughput = self.simulate(*arguments, "throughput")
+        self.assertGreater(throughput["batch"], 4)
+        self.assertEqual(throughput["requested_batch"], 4)
+        self.assertIn("batch %d (%d x --batch 4)" % (throughput["batch"], throughput["batch"] // 4), text)
+        self.assertGreater(throughput["samples_per_second"], latency["samples_per_second"])
+        self.refused(USAGE, ["--objective = latency", "--strategy auto"], "--machine", "lassen", "--objective",
+                     "latency")
+
     def test_stragglers_and_slow_links_make_steps_longer(self):
         arguments = ["--machine", "lassen", "--model", "mesh1k", "--batch", "64", "--strategy", "h2w2", "--complete",
                      "n", "--stragglers", "0.1", "--slow-links", "0.1:4", "--draws", "50"]

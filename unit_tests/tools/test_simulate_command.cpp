@@ -57,6 +57,7 @@ TEST(SimulateCommand, AcceptsEveryDocumentedFlag) {
                    "out.json"}),
             "");
   EXPECT_EQ(fault({"--machine", "my.json", "--strategy", "auto"}), "");
+  EXPECT_EQ(fault({"--strategy", "auto", "--objective", "throughput"}), "");
 }
 
 TEST(SimulateCommand, NamesTheFlagAndItsValueOutOfRange) {
@@ -87,6 +88,10 @@ TEST(SimulateCommand, NamesTheFlagAndItsValueOutOfRange) {
   for (const auto& [flag, value] : cases)
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected"))) << flag;
   EXPECT_THAT(fault({"--machine", "lasen"}), HasSubstr("did you mean lassen?"));
+  EXPECT_THAT(fault({"--objective", "throughput"}),
+              AllOf(HasSubstr("--objective = throughput"), HasSubstr("--strategy auto")));
+  EXPECT_THAT(fault({"--strategy", "auto", "--objective", "latency", "--accumulate", "2"}),
+              AllOf(HasSubstr("--accumulate = given"), HasSubstr("--objective latency")));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
   EXPECT_EQ(fault({"--trace", "trace.json"}), "");
   EXPECT_THAT(fault({"--trace", ""}), HasSubstr("--trace"));

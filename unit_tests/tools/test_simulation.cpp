@@ -173,6 +173,49 @@ TEST(Simulation, SaysThatRanksRepeatBlocksForWantOfAGrid) {
   EXPECT_EQ(nlohmann::json::parse(to_json(r, results))["repeats_reason"], results[0].repeats_reason);
 }
 
+TEST(Simulation, OfInferenceHasNoBackwardPass) {
+  SimulationRequest r = request("lenet5");
+  const SimulationCase automatic{.ranks = 2, .batch = 4};
+  const SimulatedCase training = simulated(r, automatic);
+  r.objective = model::Objective::inference_latency;
+  r.timeline = true;
+  const auto [inference, results] = sweep(r, {automatic});
+  const SimulatedCase& latency = results.front();
+  EXPECT_EQ(latency.batch, 4);
+  EXPECT_LT(latency.step.seconds, 0.8 * training.step.seconds);
+  EXPECT_LT(latency.memory_bytes, training.memory_bytes);
+  const auto json = nlohmann::json::parse(to_json(inference, results));
+  EXPECT_EQ(json["backward_seconds"], 0.0);
+  EXPECT_EQ(json["update_seconds"], 0.0);
+  EXPECT_EQ(json["run"]["objective"], "latency");
+  EXPECT_FALSE(json.contains("requested_batch"));
+  EXPECT_THAT(to_text(inference, results),
+              AllOf(HasSubstr("in one inference step"), testing::Not(HasSubstr("phases"))));
+  EXPECT_THAT(trace_text(inference, automatic, latency), testing::Not(HasSubstr("backward")));
+}
+
+TEST(Simulation, SaysWhichMiniBatchHasMostThroughput) {
+  SimulationRequest r = request("lenet5");
+  const SimulationCase automatic{.ranks = 2, .batch = 2};
+  r.objective = model::Objective::inference_latency;
+  const double slower = 2 / simulated(r, automatic).step.seconds;
+  r.objective = model::Objective::throughput;
+  const auto [request, results] = sweep(r, {automatic});
+  const Index batch = results.front().batch;
+  EXPECT_GT(batch, 2);
+  EXPECT_EQ(batch % 2, 0);
+  const auto json = nlohmann::json::parse(to_json(request, results));
+  EXPECT_EQ(json["batch"], batch);
+  EXPECT_EQ(json["requested_batch"], 2);
+  EXPECT_GT(json["samples_per_second"], slower);
+  EXPECT_DOUBLE_EQ(json["samples_per_second"], static_cast<double>(batch) / json["step_seconds"].get<double>());
+  EXPECT_THAT(to_text(request, results),
+              HasSubstr("batch " + std::to_string(batch) + " (" + std::to_string(batch / 2) + " x --batch 2)\n"));
+  const auto [both, several] = sweep(r, {automatic, {.ranks = 4, .batch = 4}});
+  EXPECT_THAT(to_text(both, several), AllOf(HasSubstr(" " + std::to_string(batch) + " "),
+                                            HasSubstr("batch: the mini-batch with most samples per second")));
+}
+
 TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
   SimulationRequest r = request("lenet5");
   r.memory.limit = 64 << 10;
