@@ -42,11 +42,13 @@ SWEEPS = {  # name: values, title of the axis
 }
 BASELINE = {"batch": SAMPLES, "flops": 1, "memory": 1, "link": 1, "nodes": NODES}
 
-# The tables of spatial-parallel-cnn: devices, grid, seconds of a step.
+# The tables of spatial-parallel-cnn: samples, blocks of samples, then devices, grid, seconds of a step. Its text gives
+# table III (ResNet-50) by one time and two speedups.
 PAPER = {
-    "mesh1k": (4, [(4, "n4", 0.403), (8, "n4h2", 0.2), (16, "n4h2w2", 0.121), (32, "n4h4w2", 0.0906),
-                   (64, "n4h4w4", 0.066)]),
-    "mesh2k": (2, [(4, "n2h2", 0.247), (8, "n2h2w2", 0.12), (16, "n2h4w2", 0.0859), (32, "n2h4w4", 0.0683)]),
+    "mesh1k": (4, 4, [(4, "n4", 0.403), (8, "n4h2", 0.2), (16, "n4h2w2", 0.121), (32, "n4h4w2", 0.0906),
+                      (64, "n4h4w4", 0.066)]),
+    "mesh2k": (2, 2, [(4, "n2h2", 0.247), (8, "n2h2w2", 0.12), (16, "n2h4w2", 0.0859), (32, "n2h4w4", 0.0683)]),
+    "resnet50": (128, 4, [(4, "n4", 0.106), (8, "n4h2", 0.106 / 1.4), (16, "n4h2w2", 0.106 / 1.8)]),
 }
 # Seconds of a kernel launch and of latency between nodes: public figures, a fit to table I, a compromise for both.
 CONSTANTS = {"shipped": (5e-6, 9.6e-6), "table I": (34e-6, 1e-3), "both": (80e-6, 0.5e-3)}
@@ -57,6 +59,11 @@ GRIDS = {1: "h1", 2: "h2", 4: "h2w2", 8: "h4w2", 16: "h4w4"}  # by devices per s
 LEAST = {"mesh1k": 1, "mesh2k": 2}  # devices per sample in the paper
 DEVICES = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
 STRONG_BATCH = 128
+
+# Filters or space on lassen: networks, and devices with samples per device.
+FILTERS = {"vgg16": [(32, 1), (64, 1), (128, 1), (256, 1), (32, 4), (256, 4)],
+           "resnet50": [(32, 1), (64, 1), (128, 1), (256, 1), (32, 4), (256, 4)]}
+STRATEGIES = {"h4": ("h4", "--complete", "n"), "f4": ("f4", "--complete", "n"), "by layer": ("auto",)}
 
 
 class Simulator:
@@ -136,7 +143,7 @@ def simulate_tables(simulator):
     tables, scales = {}, {}
     for constants, pair in CONSTANTS.items():
         machine = simulator.lassen(*pair)
-        for model, (batch, entries) in PAPER.items():
+        for model, (batch, _, entries) in PAPER.items():
             network = simulator.local_statistics(model)
             common = ("--machine", machine, "--model", network, "--batch", batch)
             arguments = [(*common, "--ranks", devices, "--strategy", grid) for devices, grid, _ in entries]
@@ -175,6 +182,14 @@ def simulate_memory(simulator):
     return memory
 
 
+def simulate_filters(simulator):
+    """Step and exposed communication of each strategy."""
+    return {f"{model}/{devices}/{samples}": [
+        point(simulator.cases("--machine", "lassen", "--model", model, "--ranks", devices, "--batch",
+                              devices * samples, "--strategy", *strategy)[0]) for strategy in STRATEGIES.values()]
+            for model, cases in FILTERS.items() for devices, samples in cases}
+
+
 def simulate(command):
     with tempfile.TemporaryDirectory() as folder:
         simulator = Simulator(command, folder)
@@ -189,7 +204,8 @@ def simulate(command):
                 simulator, simulator.lassen(*CONSTANTS[constants]),
                 lambda model, c=constants: (simulator.local_statistics(model), rates(scales[f"{model}/{c}"])))
         return data | {
-            "memory": simulate_memory(simulator), "memory_limit": lassen["memory_bytes"]}
+            "memory": simulate_memory(simulator), "memory_limit": lassen["memory_bytes"],
+            "filters": simulate_filters(simulator)}
 
 
 # Tables.
@@ -211,16 +227,17 @@ def study_table(data, name):
 
 
 def paper_table(data, model):
-    batch, entries = PAPER[model]
+    batch, blocks, entries = PAPER[model]
     rows = []
     for i, (devices, _, seconds) in enumerate(entries):
-        row = [f"{devices // batch}", str(devices), milliseconds(seconds)]
+        row = [f"{devices // blocks}", str(devices), milliseconds(seconds)]
         for constants in CONSTANTS:
             step, _ = data["tables"][f"{model}/{constants}"][i]
             row.append(f"{milliseconds(step)}, {100 * (step / seconds - 1):+.0f} %")
         rows.append(row)
     rows.append(["factor of kernels", "", "", *[f"{data['scales'][f'{model}/{c}']:.2f}" for c in CONSTANTS]])
-    return table(["devices per sample", "devices", "paper", *[
+    block = "sample" if batch == blocks else f"{batch // blocks} samples"
+    return table([f"devices per {block}", "devices", "paper", *[
         f"{launch * 1e6:g} µs, {latency * 1e3:g} ms" for launch, latency in CONSTANTS.values()]], rows)
 
 
@@ -257,11 +274,21 @@ def memory_table(data):
     return table(["network", "devices per sample", "separate buffers", "fits", "shared over time", "fits"], rows)
 
 
+def filters_table(data):
+    rows = [[NETWORKS[model], str(devices), str(samples),
+             *[milliseconds(step) for step, _ in data["filters"][f"{model}/{devices}/{samples}"]]]
+            for model, cases in FILTERS.items() for devices, samples in cases]
+    return table(["network", "devices", "samples per device", *[f"`{s}`" if s != "by layer" else s
+                                                                for s in STRATEGIES]], rows)
+
+
 SECTIONS = {
     "cifar": lambda data: study_table(data, "cifar"),
     "imagenet": lambda data: study_table(data, "imagenet"),
     "table_1": lambda data: paper_table(data, "mesh1k"),
     "table_2": lambda data: paper_table(data, "mesh2k"),
+    "table_3": lambda data: paper_table(data, "resnet50"),
+    "filters": filters_table,
     "weak": lambda data: growth_table(data, "lassen"),
     "weak_fitted": lambda data: growth_table(data, "lassen_fitted"),
     "strong": strong_table,

@@ -109,8 +109,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "kernel_sources", "kernel_error", "sum_sources" and "transfer_sources". See PlanPrediction.
 ///
 /// Of a chosen strategy "candidates" is a list of lists of splits, and "rejected" has at the same positions lists of
-/// {"split", "reason"}. "run" has "objective", and "requested_batch" if it differs from "batch". A layer has its positions "candidates" and "rejected" (null: LayerChoice::own_candidates is
-/// false).
+/// {"split", "reason"}. A layer has its positions "candidates" and "rejected" (null: LayerChoice::own_candidates is
+/// false). "run" has "objective", and "requested_batch" if it differs from "batch".
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 
 }  // namespace aloni::tools

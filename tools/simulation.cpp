@@ -2,6 +2,7 @@
 #include <aloni/core/version.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/kernel_times.hpp>
+#include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/memory_savings.hpp>
 #include <aloni/nn/plan/memory_shortage.hpp>
@@ -75,6 +76,21 @@ nn::MemorySavings savings_of(const SimulationRequest& request, const nn::Network
   } catch (const InvalidArgument&) {
     return with_limit(std::nullopt);  // the least memory; add_memory() says how much is missing
   }
+}
+
+/// Of all micro-batches, sorted by sender and receiver.
+std::vector<MessagesBetween> messages_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                                         const MachineDescription& machine, const model::SimulationOptions& options,
+                                         int ranks) {
+  std::vector<MessagesBetween> messages;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const nn::StepPlan plan = nn::plan_step(network, layers, rank, options.kind, machine, options.step);
+    for (const nn::PeerMessages& m : nn::messages_by_peer(plan, machine))
+      if (m.messages_sent > 0)
+        messages.push_back(
+            {rank, m.peer, options.micro_batches * m.messages_sent, options.micro_batches * m.bytes_sent});
+  }
+  return messages;
 }
 
 /// The simulated step as if it had been timed.
@@ -284,6 +300,13 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                               {"waits", step.layers[i].waits}});
     add_sources(step.kernels[i], json["layers"].back());
   }
+  if (known && which.ranks <= most_ranks_with_messages) {
+    json["messages"] = nlohmann::ordered_json::array();
+    for (const MessagesBetween& m : result.messages)
+      json["messages"].push_back({{"from", m.from}, {"to", m.to}, {"messages", m.messages}, {"bytes", m.bytes}});
+  } else {
+    json["messages"] = nullptr;
+  }
   return json;
 }
 
@@ -351,6 +374,8 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   }
   add_memory(request, {network, splits, which.ranks, samples, options.step, request.memory, options.kind}, layers,
              machine, result);
+  if (which.ranks <= most_ranks_with_messages)
+    result.messages = messages_of(network, layers, machine, options, which.ranks);
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
   if (request.timeline) result.traces = traces_of(network, layers, machine, options.kind, options.step, result.step);

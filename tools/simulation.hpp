@@ -42,6 +42,14 @@ struct SimulationRequest {
   bool timeline = false;  ///< SimulatedCase::traces are wanted
 };
 
+/// Messages of one step from a rank to another one.
+struct MessagesBetween {
+  int from = 0, to = 0;
+  Index messages = 0, bytes = 0;  ///< payload, as nn::PeerMessages counts it
+};
+/// Largest number of ranks for which a case lists its messages.
+inline constexpr int most_ranks_with_messages = 8;
+
 struct SimulatedCase {
   model::SimulatedStep step;            ///< without variation
   model::VariedSteps varied = {};       ///< if the request has a variation
@@ -57,6 +65,8 @@ struct SimulatedCase {
   std::vector<int> nodes = {};          ///< of each rank; empty: all ranks are on one node
   std::string placement_reason = {};    ///< StrategyChoice::placement_reason, or that the strategy is given
   model::StepLimits limits = {};        ///< of model::choose_step_limits() if the model chose the strategy
+  /// Of the transfers of a step, without sums over ranks. Empty for more than most_ranks_with_messages ranks.
+  std::vector<MessagesBetween> messages = {};
   /// With SimulationRequest::timeline: of each rank that was walked, as nn::trace_of() makes it. Time 0 is the end of
   /// the step before.
   std::vector<Trace> traces = {};
@@ -83,7 +93,9 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "savings_reason",
 /// "repeats_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
 /// "chunk_bytes", "largest_overhead"}, "kernel_sources", "kernel_error", "sum_sources", "transfer_sources", "layers":
-/// [{"name", "grid", "kernels", "copies", "waits", "kernel_source", "kernel_source_share", "kernel_error"}]}], "run"}.
+/// [{"name", "grid", "kernels", "copies", "waits", "kernel_source", "kernel_source_share", "kernel_error"}],
+/// "messages": [{"from", "to", "messages", "bytes"}]}], "run"}. The list of messages is null for more than
+/// most_ranks_with_messages ranks.
 /// For throughput "requested_batch" is the batch of the case. Sources and errors are those of step_sources.hpp. The
 /// members of a single case are at the top too. With a variation "step_seconds_mean", "step_seconds_median" and
 /// "step_seconds_p95" follow "step_seconds", which is without it as all others are. Numbers are null if nothing was

@@ -233,6 +233,42 @@ TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
               AllOf(HasSubstr("- *"), HasSubstr("* needs more than the 64.0 KiB of a rank")));
 }
 
+/// test_traffic of nn compares these counts with real steps.
+TEST(Simulation, ListsTheMessagesBetweenFewRanks) {
+  SimulationRequest r = request("lenet5");
+  const auto messages_of = [&](const SimulationCase& which) {
+    const auto [given, results] = sweep(r, {which});
+    return nlohmann::json::parse(to_json(given, results))["messages"];
+  };
+  EXPECT_EQ(messages_of(on_ranks(4, "n4")), nlohmann::json::array()) << "no transfers, only sums of gradients";
+  const auto once = messages_of(on_ranks(4, "h4", 8));
+  const auto net = nn::make_model("lenet5");
+  const auto splits = nn::resolve(nn::Strategy::uniform(nn::LayerSplit::parse("h4")), net, 4);
+  const nn::NetworkPlan layers = nn::plan_network(net, splits, 4, 8);
+  const MachineDescription machine = model::description_of(r.machine, 4);
+  Index bytes = 0, planned = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    for (const nn::PeerMessages& m :
+         nn::messages_by_peer(nn::plan_step(net, layers, rank, nn::StepKind::training, machine), machine)) {
+      const auto found =
+          std::ranges::find_if(once, [&](const auto& json) { return json["from"] == m.peer && json["to"] == rank; });
+      ASSERT_NE(found, once.end()) << "from " << m.peer << " to " << rank;
+      EXPECT_EQ((*found)["messages"], m.messages_received);
+      EXPECT_EQ((*found)["bytes"], m.bytes_received);
+      planned += m.bytes_received;
+    }
+  for (const auto& json : once) bytes += json["bytes"].get<Index>();
+  EXPECT_EQ(bytes, planned);
+  EXPECT_GT(bytes, 0);
+  r.accumulate = 2;
+  const auto twice = messages_of(on_ranks(4, "h4", 16));
+  ASSERT_EQ(twice.size(), once.size());
+  for (std::size_t i = 0; i < once.size(); ++i)
+    EXPECT_EQ(twice[i]["messages"], 2 * once[i]["messages"].get<Index>()) << "two micro-batches of 8 samples";
+  r.accumulate = 1;
+  EXPECT_TRUE(messages_of(on_ranks(9, "n9")).is_null()) << "too many ranks for a list";
+}
+
 TEST(Simulation, RefusesMoreRanksThanTheMachineHasAndGridsOfOtherSizes) {
   EXPECT_THROW(simulated(request("lenet5", "lassen"), on_ranks(2601, "n2601")), InvalidArgument);
   EXPECT_THROW(simulated(request("lenet5"), on_ranks(4, "h3")), InvalidArgument);
@@ -243,13 +279,13 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
   const auto json = nlohmann::ordered_json::parse(to_json(r, results));
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_THAT(names,
-              testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
-                                   "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
-                                   "update_seconds", "exposed_communication_seconds", "samples_per_second",
-                                   "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "savings_reason", "repeats_reason", "placement", "limits", "kernel_sources",
-                                   "kernel_error", "sum_sources", "transfer_sources", "layers", "cases", "run"));
+  EXPECT_THAT(names, testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
+                                          "link_bandwidth_factor", "step_seconds", "forward_seconds",
+                                          "backward_seconds", "update_seconds", "exposed_communication_seconds",
+                                          "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank",
+                                          "feasible", "reason", "savings_reason", "repeats_reason", "placement",
+                                          "limits", "kernel_sources", "kernel_error", "sum_sources", "transfer_sources",
+                                          "layers", "messages", "cases", "run"));
   for (const char* of : {"sum_sources", "transfer_sources"})
     EXPECT_EQ(json[of], (nlohmann::ordered_json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}})) << of;
   EXPECT_EQ(json["cases"].size(), 1U);
