@@ -4,6 +4,7 @@
 #include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transfer_messages.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/consolidation.hpp>
 #include <aloni/halo/detail/direct_reading.hpp>
@@ -16,6 +17,7 @@
 #include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,6 +57,26 @@ TransferCount count_all(const std::vector<AnyTransferItem<MemorySpace>>& items) 
   return sum;
 }
 
+/// The sizes that decide between paths, as a line of text.
+std::string limits_text(std::size_t direct_bytes, std::size_t consolidate_below) {
+  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+  std::string text = "within a node: ";
+  if (direct_bytes >= static_cast<std::size_t>(unlimited_bytes)) {
+    text += "sent";
+  } else {
+    text += "copied from " + std::to_string(direct_bytes) + " bytes on";
+  }
+  text += "; between nodes: ";
+  if (consolidate_below == unlimited) {
+    text += "consolidated";
+  } else if (consolidate_below == 0) {
+    text += "not consolidated";
+  } else {
+    text += "consolidated below " + std::to_string(consolidate_below) + " bytes on average";
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 const char* name(Path path) {
@@ -91,6 +113,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   Buffer outgoing, incoming;  // in the forward direction; the adjoint exchanges their roles
   int priority;
   bool poisons;
+  std::size_t direct_bytes, consolidate_below;  // of the options
   detail::TransferLists<Exec> lists;
   comm::EventQueue<Exec> event_queue;
   detail::EventOrder events;
@@ -108,6 +131,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         items(std::move(all)),
         priority(options.priority),
         poisons(options.poison),
+        direct_bytes(options.direct_bytes),
+        consolidate_below(options.consolidate_below),
         event_queue(c) {
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       for (const item_type& any : items) std::visit([&](const auto& item) { detail::check(item, comm.size()); }, any);
@@ -384,7 +409,7 @@ std::string Transfer<Exec>::explain() const {
     if (copied && orders_by_events) text += p.by_events ? ", ordered by events" : ", ordered by the hosts";
     text += "\n";
   }
-  return text;
+  return text.empty() ? text : text + limits_text(implementation_->direct_bytes, implementation_->consolidate_below);
 }
 
 #define INSTANTIATE(Exec) template class Transfer<Exec>;

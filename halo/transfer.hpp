@@ -182,7 +182,8 @@ class Transfer {
   int messages_between_nodes() const;
   /// The peers this rank sends to, then the peers it receives from, with bytes and paths. Forward direction only.
   std::vector<PeerTransfer> peers() const;
-  /// peers() as text for people, one line per peer.
+  /// peers() as text for people, one line per peer. Then a line with the sizes that decided: direct_bytes and
+  /// consolidate_below of the options.
   std::string explain() const;
   /// Total bytes of this rank's communication buffers.
   std::size_t buffer_bytes() const;

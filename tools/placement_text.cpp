@@ -1,4 +1,6 @@
+#include <aloni/core/machine.hpp>
 #include <aloni/tools/placement_text.hpp>
+#include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
@@ -39,6 +41,13 @@ std::string limits_text(const std::string& machine, const std::string& reason) {
   std::string text = fmt::format("limits     by {}: {}", machine, reason);
   if (text.size() > columns) text = fmt::format("limits     by {}:\n           {}", machine, reason);
   return text;
+}
+
+std::string copies_text(Index direct_bytes) {
+  const std::string line = "copies     ranks of a node ";
+  if (direct_bytes == unlimited_bytes) return line + "send all ghosts to each other";
+  if (direct_bytes == 0) return line + "copy all ghosts from each other's memory";
+  return line + fmt::format("copy ghosts of {} or more, and send shorter ones to each other", bytes_text(direct_bytes));
 }
 
 }  // namespace aloni::tools

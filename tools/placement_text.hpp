@@ -1,6 +1,8 @@
 #pragma once
 // The choices of a machine besides splits, as lines for people: the places of ranks on nodes, savings of memory, limits
 // of a step.
+#include <aloni/core/index.hpp>
+
 #include <string>
 #include <vector>
 
@@ -19,5 +21,9 @@ std::string repeats_text(const std::string& reason);
 /// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits. Without a line
 /// break at the end.
 std::string limits_text(const std::string& machine, const std::string& reason);
+
+/// One line: the size from which ranks of a node copy ghosts from each other's memory
+/// (MachineDescription::direct_bytes). Without a line break at the end.
+std::string copies_text(Index direct_bytes);
 
 }  // namespace aloni::tools

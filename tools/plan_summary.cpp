@@ -78,6 +78,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   json["limits"] = {{"reason", prediction.limits_reason},
                     {"bucket_bytes", prediction.bucket_bytes},
                     {"chunk_bytes", prediction.chunk_bytes},
+                    {"direct_bytes", prediction.direct_bytes},
                     {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
   json["feasible"] = prediction.feasible();
   add_sources(prediction.sources, json);

@@ -179,6 +179,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += savings_text(result.savings_reason);
   text += repeats_text(result.repeats_reason);
   if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason) + "\n";
+  if (which.ranks > 1) text += copies_text(request.machine.planning.direct_bytes) + "\n";
   if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
   if (!result.reason.empty()) text += paragraph("infeasible " + result.reason, 11) + "\n";
   return text;
@@ -289,6 +290,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
   json["limits"] = {{"reason", result.limits.reason},
                     {"bucket_bytes", result.limits.bucket_bytes},
                     {"chunk_bytes", result.limits.chunk_bytes},
+                    {"direct_bytes", request.machine.planning.direct_bytes},
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
   add_sources(sources_of(step), json);
   json["layers"] = nlohmann::ordered_json::array();

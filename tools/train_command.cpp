@@ -431,6 +431,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   if (values[2] != none) chosen.largest_overhead = values[2];
   chosen.direct_bytes = machine.planning.direct_bytes;
   std::string text = limits_text(machine.name, limits.reason + (known ? "; chosen before" : ""));
+  if (comm.size() > 1) text += "\n" + copies_text(machine.planning.direct_bytes);
   if (comm.rank() != 0 || known) return text;
   if (!note.empty()) text += "\n           " + note + "; chosen anew";
   try {

@@ -7,11 +7,12 @@
 
 #include "support/transport.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <halo/distributed.hpp>
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 namespace aloni::halo {
@@ -113,6 +114,11 @@ TEST_F(Consolidated, OneMessageTravelsPerNodePairAndDirection) {
     }
     const bool explained = exchange.explain().find("one message for the whole node") != std::string::npos;
     EXPECT_EQ(explained, consolidates && pairs > 0);
+    if (!exchange.peers().empty()) {
+      EXPECT_THAT(exchange.explain(),
+                  testing::EndsWith("within a node: copied from 16384 bytes on; between nodes: " +
+                                    std::string(consolidates ? "consolidated" : "not consolidated") + "\n"));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/plan_prediction.hpp>
 #include <aloni/tools/plan_summary.hpp>
 
@@ -257,6 +258,13 @@ TEST(PlanPrediction, PlansTheRanksThatTheSearchHasPlaced) {
   EXPECT_EQ(in_order.prediction->placement_reason, "in order: the strategy is given");
 }
 
+TEST(PlanPrediction, SaysWhetherGhostsAreCopiedOrSent) {
+  EXPECT_EQ(copies_text(2048),
+            "copies     ranks of a node copy ghosts of 2048 B or more, and send shorter ones to each other");
+  EXPECT_EQ(copies_text(0), "copies     ranks of a node copy all ghosts from each other's memory");
+  EXPECT_EQ(copies_text(unlimited_bytes), "copies     ranks of a node send all ghosts to each other");
+}
+
 TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
   model::Machine machine = slow_network();
   machine.name = "x86";
@@ -268,6 +276,8 @@ TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
   EXPECT_GT(p.bucket_bytes, machine.planning.bucket_bytes) << p.limits_reason;  // the latency is high
   EXPECT_EQ(chosen.machine->bucket_bytes, p.bucket_bytes);
   EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("limits     by "));
+  EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("copies     ranks of a node copy ghosts of 16.0 KiB or more"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["direct_bytes"], default_direct_bytes);
   EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["bucket_bytes"], p.bucket_bytes);
   EXPECT_EQ(of_given.prediction->bucket_bytes, machine.planning.bucket_bytes);
   EXPECT_THAT(to_text(given, of_given), HasSubstr("limits     by x86: those of its file"));

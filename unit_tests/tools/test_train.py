@@ -370,6 +370,7 @@ class Train(unittest.TestCase):
 
         first = train()
         self.assertIn("limits     by x86_server: ", first)
+        self.assertIn("copies     ranks of a node copy ghosts of 16.0 KiB or more", first)
         self.assertNotIn("chosen before", first)
         kept, = pathlib.Path(self.folder, "aloni", "strategies").iterdir()
         limits = json.loads(kept.read_text())
