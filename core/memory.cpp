@@ -1,5 +1,8 @@
 #include <aloni/core/memory.hpp>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -39,6 +42,12 @@ std::int64_t least_limit(const std::filesystem::path& groups, std::filesystem::p
 }  // namespace
 
 std::int64_t resident_memory_bytes() { return status_bytes("VmRSS:"); }
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 std::int64_t proportional_memory_bytes() { return bytes_in("/proc/self/smaps_rollup", "Pss:"); }
 

@@ -123,6 +123,7 @@ std::set<Index> Training<T>::incomplete_batches() const {
 
 template <class T>
 void Training<T>::prepare() {
+  return_freed_memory();  // of reading the data set, which the network would otherwise take as its own
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(micro_);
   Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();

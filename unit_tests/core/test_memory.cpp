@@ -1,3 +1,4 @@
+#include "support/sanitizer.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <aloni/core/memory.hpp>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,23 @@ TEST(Memory, PeakGrowsWithTouchedMemoryAndNeverShrinks) {
   EXPECT_GT(after, before + more / 2);
   EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is freed; the call itself may use another page
 }
+
+#ifdef __GLIBC__
+TEST(Memory, OfFreedBlocksIsReturned) {
+  if (aloni::test::sanitized) GTEST_SKIP() << "the heap of a sanitizer";
+  constexpr std::size_t blocks = 32 << 10, bytes = 1000;
+  std::vector<std::unique_ptr<char[]>> heap(blocks);
+  for (auto& block : heap) {
+    block = std::make_unique<char[]>(bytes);
+    block[0] = 1;
+  }
+  for (std::size_t i = 0; i + 1 < blocks; ++i) heap[i].reset();  // the last block keeps the heap from shrinking
+  const std::int64_t before = aloni::resident_memory_bytes();
+  aloni::return_freed_memory();
+  EXPECT_LT(aloni::resident_memory_bytes(), before - static_cast<std::int64_t>(blocks * bytes / 2));
+  EXPECT_EQ(heap.back()[0], 1);
+}
+#endif
 
 /// A file system with these control groups: files with their contents.
 std::int64_t usable_memory_with(const std::string& own_groups,
