@@ -32,10 +32,10 @@ std::string to_json_text(const Machine& machine);
 std::uint64_t fingerprint(const Machine& machine);
 
 /// `source`: the name of the text in errors, for example the path of its file.
-/// Throws InvalidArgument for a text that is no JSON, another version, and a field that is unknown, missing, duplicate,
-/// of another type or out of range. Also for lists of weights whose lengths do not fit, and for two tables of the same
-/// processes. Error::argument() has the path of the field: "links.between_nodes.latency". Not collective, and equal on
-/// all ranks that pass equal texts.
+/// Throws InvalidArgument for a text that is no JSON and for another version. Also for a field that is unknown,
+/// missing, duplicate, of another type or out of range. Also for lists of weights whose lengths do not fit, and for two
+/// tables of the same processes. Error::argument() has the path of the field: "links.between_nodes.latency". Not
+/// collective, and equal on all ranks that pass equal texts.
 Machine parse_machine(std::string_view text, const std::string& source);
 
 /// As above, for a regular file of at most 64 MiB. Throws FileError if it cannot be read. Not collective: wrap it in

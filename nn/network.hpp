@@ -118,7 +118,7 @@ struct NetworkOptions {
   /// Replaces MachineDescription::work_per_copied_byte, by which `offload` is scheduled. All above 0.
   std::optional<WorkPerCopiedByte> work_per_copied_byte = {};
   std::uint64_t dropout_seed = 0;  ///< of the masks of dropout layers
-  /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
+  /// Blocks of layers whose activations a step drops after the forward pass. It computes them again before the backward
   /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
   Recomputation recompute = {};
   /// Layers whose activations a step keeps in host memory between both passes, with the same bits

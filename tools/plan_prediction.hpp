@@ -72,8 +72,8 @@ struct PlanPrediction {
   bool feasible() const { return machine_memory_bytes == 0 || memory_bytes <= machine_memory_bytes; }
 };
 
-/// The best strategy by the model for the objective, which becomes that of the request, with its ranks placed on the
-/// nodes and with the limits of model::choose_step_limits(). For throughput the mini-batch of the request may grow too
+/// The best strategy by the model for the objective. It becomes that of the request, with its ranks placed on nodes and
+/// the limits of model::choose_step_limits(). For throughput the mini-batch of the request may grow too
 /// (PlanRequest::requested_batch). The strategy fits into the memory limit of the request, or without one into the
 /// memory of the machine. Throws InvalidArgument as model::choose_strategy().
 PlanChoice choose(PlanRequest& request, const model::Machine& machine);

@@ -71,8 +71,8 @@ inline std::string refusal_of(const Opener& open, const std::string& path) {
   return "not refused";
 }
 
-/// Every shorter file is refused. A file with a changed byte of its header is refused, or is an array that has no more
-/// bytes than the file and can be read to its end.
+/// Every shorter file is refused. A file with a changed byte of its header is refused, or is an array that can be read
+/// to its end. It then has no more bytes than the file.
 inline void expect_robust(const Opener& open, const TemporaryFolder& folder, const FileBytes& bytes,
                           std::size_t header) {
   for (std::size_t n = 0; n < bytes.size(); ++n)
