@@ -1,5 +1,6 @@
 // One rank fails while the others wait: all must soon throw an error that names the failed rank.
 #include "support/sleeping_barrier.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/liveness/poison.hpp>
@@ -11,7 +12,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -262,16 +266,23 @@ TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &own);
   detail::PoisonBoard board(own);
+  // A file ends the stop, since a message could not.
+  std::optional<aloni::test::TemporaryFolder> folder;
+  std::array<char, 4096> file{};
+  if (rank == 0) folder.emplace().path("asked").copy(file.data(), file.size() - 1);
+  MPI_Bcast(file.data(), static_cast<int>(file.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto was_asked = [&] { return std::filesystem::exists(file.data()); };
   if (rank == size - 1 && size > 1) {
-    std::this_thread::sleep_for(4s);  // outside of MPI
+    while (!was_asked() && seconds() < 60) std::this_thread::sleep_for(1ms);  // outside of MPI
+    EXPECT_TRUE(was_asked()) << "asking waits for this rank";
   } else if (rank == 0 && size > 1) {
     const int asked = size - 1;
     for (int i = 0; i < 2'000; ++i) board.ask({&asked, 1});
-    EXPECT_LT(seconds(), 3.5);
     EXPECT_FALSE(board.answered()[static_cast<std::size_t>(asked)]);
-    for (; !board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20; std::this_thread::sleep_for(1ms))
+    std::ofstream(file.data()).put('\n');
+    for (; !board.answered()[static_cast<std::size_t>(asked)] && seconds() < 60; std::this_thread::sleep_for(1ms))
       board.look();
     EXPECT_TRUE(board.answered()[static_cast<std::size_t>(asked)]);
   }
