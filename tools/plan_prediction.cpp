@@ -126,6 +126,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
     reason.candidates = layer.candidates;
     reason.own_candidates = layer.own_candidates;
   }
+  prediction.ranks = request.ranks;
   prediction.chosen = choice.has_value();
   prediction.rank_of = options.rank_of;
   prediction.nodes = description_of(machine, request.ranks, options.rank_of).nodes;
@@ -164,7 +165,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   text += repeats_text(prediction.repeats_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
-  text += copies_text(prediction.direct_bytes) + "\n";
+  if (prediction.ranks > 1) text += copies_text(prediction.direct_bytes) + "\n";
   if (!prediction.feasible())
     text += fmt::format("infeasible {} more memory than the {} of a rank\n",
                         bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),

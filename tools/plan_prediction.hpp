@@ -57,6 +57,7 @@ struct PlanPrediction {
   std::vector<SplitReason> reasons = {};             ///< by layer
   std::vector<model::Candidates> candidates = {};    ///< StrategyChoice::candidates; empty: the strategy is given
   std::optional<model::UniformChoice> uniform = {};  ///< of a chosen strategy: the best one with one grid
+  int ranks = 1;                                     ///< of the plan
   bool chosen = false;                               ///< whether the model chose the strategy
   std::vector<int> rank_of = {};                     ///< StrategyChoice::rank_of
   std::vector<int> nodes = {};                       ///< of each rank; empty: all ranks are on one node
