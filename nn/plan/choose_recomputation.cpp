@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -109,9 +110,11 @@ class RecomputationSearch {
         options_(options),
         ranks_(find_representatives(network, layers, machine).ranks) {}
 
-  PricedRecomputation price(const Recomputation& blocks) {
+  PricedRecomputation price(const Recomputation& blocks) { return price(blocks, std::span(ranks_)); }
+
+  PricedRecomputation price(const Recomputation& blocks, std::span<const int> ranks) {
     PricedRecomputation all;
-    for (const int rank : ranks_) {
+    for (const int rank : ranks) {
       PricedRecomputation mine = price(blocks, rank);
       all.flops = std::max(all.flops, mine.flops);
       all.extra_flops = std::max(all.extra_flops, mine.extra_flops);
@@ -125,31 +128,45 @@ class RecomputationSearch {
   }
 
   PricedRecomputation choose(std::optional<Index> limit) {
-    PricedRecomputation least = price({});
-    if (limit && least.peak_bytes <= *limit) return least;
-    std::optional<PricedRecomputation> best;
-    const auto is_better = [](const PricedRecomputation& a, const PricedRecomputation& b) {
-      return std::pair(a.peak_bytes, a.flops) < std::pair(b.peak_bytes, b.flops);
+    // Among thousands of ranks hundreds differ, and their peaks differ by a few per cent. A few of them tell whether a
+    // step exceeds the limit, and which rank has a large peak. What fits is priced on all of them.
+    constexpr std::size_t few = 32;
+    const auto some = std::span<const int>(ranks_).first(std::min(limit ? few : ranks_.size(), ranks_.size()));
+    PricedRecomputation least = price({}, some);
+    if (limit && least.peak_bytes <= *limit) {
+      least = price({});
+      if (least.peak_bytes <= *limit) return least;
+    }
+    const auto keep_less = [&](PricedRecomputation found) {
+      if (std::pair(found.peak_bytes, found.flops) < std::pair(least.peak_bytes, least.flops)) least = std::move(found);
     };
-    for (const Recomputation& blocks : partitions()) {
-      // All blocks need least memory. Where one rank exceeds the limit with them, fewer blocks need not be tried.
-      if (limit) {
-        const PricedRecomputation on_worst = price(blocks, worst_rank_);
-        if (on_worst.peak_bytes > *limit) {
-          if (best || !is_better(on_worst, least)) continue;
-          PricedRecomputation found = price(blocks);
-          if (is_better(found, least)) least = std::move(found);
-          continue;
+    if (!limit) {
+      for (const Recomputation& blocks : partitions()) keep_less(price(blocks));
+      return least;
+    }
+    constexpr int rounds = 2;  // the second one with a rank on which the choices of the first exceed the limit
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<PricedRecomputation> fitting;  // on the rank with the largest peak
+      std::optional<PricedRecomputation> smallest;
+      for (const Recomputation& blocks : partitions()) {
+        PricedRecomputation on_worst = price(blocks, worst_rank_);
+        if (on_worst.peak_bytes <= *limit) {
+          for (const Recomputation& tried : few_within(blocks, *limit)) fitting.push_back(price(tried, worst_rank_));
+        } else if (!smallest || on_worst.peak_bytes < smallest->peak_bytes) {
+          smallest = std::move(on_worst);  // fewer of these blocks need more memory
         }
       }
-      for (const Recomputation& tried : limit ? few_within(blocks, *limit) : std::vector<Recomputation>{blocks}) {
-        const PricedRecomputation found = price(tried);
-        if (is_better(found, least)) least = found;
-        if (limit && found.peak_bytes <= *limit && (!best || found.flops < best->flops)) best = found;
+      if (fitting.empty()) {
+        if (smallest) keep_less(price(smallest->blocks, some));
+        break;
+      }
+      std::ranges::stable_sort(fitting, {}, &PricedRecomputation::flops);
+      for (const PricedRecomputation& tried : fitting) {
+        PricedRecomputation found = price(tried.blocks);
+        if (found.peak_bytes <= *limit) return found;
+        keep_less(std::move(found));
       }
     }
-    if (!limit) return least;
-    if (best) return *best;
     const MemoryWish wish{.recompute = "auto", .offload = options_.offload.empty() ? "" : "auto"};
     throw InvalidArgument("aloni::nn::choose_recomputation", memory_limit_argument, std::to_string(*limit) + " bytes",
                           to_string(MemoryShortage{least.peak_bytes, *limit, least.peak_layer}) +

@@ -12,7 +12,9 @@
 // The layers are split into blocks. A split costs the bytes of the tensors that are read behind it, because they are
 // kept. For each of several sizes of blocks, dynamic programming finds the splits that keep fewest bytes. No block has
 // more bytes than that size. Then blocks are taken by descending bytes dropped per flop, until the peak of the plan is
-// within the limit. Of all sizes, the choice with fewest flops counts.
+// within the limit. Of all sizes, the choice with fewest flops counts. All choices are priced on one rank, with the
+// largest peak without recomputation of the first 32 that differ. The best one is priced on all ranks, and the next one
+// if it exceeds the limit there.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -39,7 +41,8 @@ PricedRecomputation price_recomputation(const NetworkDescription& network, const
 
 /// The blocks with the fewest flops, of those tried, whose peak is at most `limit` bytes. Without a limit: the blocks
 /// with the least peak. options.recompute does not count. Equal on all ranks that pass equal arguments.
-/// Throws InvalidArgument if no choice is within the limit; the text names the least peak and its layer.
+/// Throws InvalidArgument if no choice is within the limit; the text names the least peak that was found and its layer.
+/// With more than 32 different ranks it is that of the first ones, and others may need a little more.
 PricedRecomputation choose_recomputation(const NetworkDescription& network, const NetworkPlan& layers,
                                          const MachineDescription& machine, const StepOptions& options,
                                          std::optional<Index> limit);

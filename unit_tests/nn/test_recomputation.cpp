@@ -129,7 +129,8 @@ struct ChoiceCase {
 
 TEST(Recomputation, ChosenBlocksMeetTheLimitWithFewFlops) {
   for (const auto& [model, split, ranks, samples] :
-       {ChoiceCase{"resnet50", "n1", 1, 16}, ChoiceCase{"unet2d", "h4", 4, 2}}) {
+       {ChoiceCase{"resnet50", "n1", 1, 16}, ChoiceCase{"unet2d", "h4", 4, 2},
+        ChoiceCase{"resnet18", "h6w8", 48, 256}}) {  // the last one: more ranks that differ than are tried first
     const NetworkDescription net = make_model(model);
     const MachineDescription machine = machine_of_nodes(ranks, 0);
     const NetworkPlan layers =
