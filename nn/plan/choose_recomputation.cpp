@@ -134,7 +134,7 @@ class RecomputationSearch {
     const auto some = std::span<const int>(ranks_).first(std::min(limit ? few : ranks_.size(), ranks_.size()));
     PricedRecomputation least = price({}, some);
     if (limit && least.peak_bytes <= *limit) {
-      least = price({});
+      if (some.size() < ranks_.size()) least = price({});
       if (least.peak_bytes <= *limit) return least;
     }
     const auto keep_less = [&](PricedRecomputation found) {

@@ -271,7 +271,7 @@ TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
   std::array<char, 4096> file{};
   if (rank == 0) folder.emplace().path("asked").copy(file.data(), file.size() - 1);
   MPI_Bcast(file.data(), static_cast<int>(file.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-  const auto start = Clock::now();
+  auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const auto was_asked = [&] { return std::filesystem::exists(file.data()); };
   if (rank == size - 1 && size > 1) {
@@ -282,7 +282,8 @@ TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
     for (int i = 0; i < 2'000; ++i) board.ask({&asked, 1});
     EXPECT_FALSE(board.answered()[static_cast<std::size_t>(asked)]);
     std::ofstream(file.data()).put('\n');
-    for (; !board.answered()[static_cast<std::size_t>(asked)] && seconds() < 60; std::this_thread::sleep_for(1ms))
+    start = Clock::now();
+    for (; !board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20; std::this_thread::sleep_for(1ms))
       board.look();
     EXPECT_TRUE(board.answered()[static_cast<std::size_t>(asked)]);
   }
