@@ -225,7 +225,8 @@ void SimulateCommand::run() const {
                             .objective = objective_.value(),
                             .variation = variation(),
                             .cases = cases(),
-                            .timeline = !trace_.empty()};
+                            .timeline = !trace_.empty(),
+                            .messages = !json_.empty()};
   if (ranks_per_node_ > 0) request.machine.ranks_per_node = static_cast<int>(ranks_per_node_);
   std::vector<SimulatedCase> results;
   for (const SimulationCase& which : request.cases) results.push_back(simulate_case(request, which));

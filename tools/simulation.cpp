@@ -78,6 +78,10 @@ nn::MemorySavings savings_of(const SimulationRequest& request, const nn::Network
   }
 }
 
+bool lists_messages(const SimulationRequest& request, const SimulationCase& which) {
+  return request.messages && which.ranks <= most_ranks_with_messages;
+}
+
 /// Of all micro-batches, sorted by sender and receiver.
 std::vector<MessagesBetween> messages_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                          const MachineDescription& machine, const model::SimulationOptions& options,
@@ -302,7 +306,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                               {"waits", step.layers[i].waits}});
     add_sources(step.kernels[i], json["layers"].back());
   }
-  if (known && which.ranks <= most_ranks_with_messages) {
+  if (known && lists_messages(request, which)) {
     json["messages"] = nlohmann::ordered_json::array();
     for (const MessagesBetween& m : result.messages)
       json["messages"].push_back({{"from", m.from}, {"to", m.to}, {"messages", m.messages}, {"bytes", m.bytes}});
@@ -376,8 +380,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   }
   add_memory(request, {network, splits, which.ranks, samples, options.step, request.memory, options.kind}, layers,
              machine, result);
-  if (which.ranks <= most_ranks_with_messages)
-    result.messages = messages_of(network, layers, machine, options, which.ranks);
+  if (lists_messages(request, which)) result.messages = messages_of(network, layers, machine, options, which.ranks);
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
   if (request.timeline) result.traces = traces_of(network, layers, machine, options.kind, options.step, result.step);

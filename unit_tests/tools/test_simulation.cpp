@@ -236,6 +236,7 @@ TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
 /// test_traffic of nn compares these counts with real steps.
 TEST(Simulation, ListsTheMessagesBetweenFewRanks) {
   SimulationRequest r = request("lenet5");
+  r.messages = true;
   const auto messages_of = [&](const SimulationCase& which) {
     const auto [given, results] = sweep(r, {which});
     return nlohmann::json::parse(to_json(given, results))["messages"];
