@@ -21,6 +21,7 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
   return {
       {"shared_memory", "ranks of a node share memory", m.shared_memory, ""},
       {"direct_bytes", "values copied from another rank's memory, at least", m.direct_bytes, "bytes"},
+      {"consolidate_below", "messages between nodes joined into one, mean length below", m.consolidate_below, "bytes"},
       {"fragment_bytes", "fragment of a message between nodes, at most", m.fragment_bytes, "bytes"},
       {"on_host", "kernels run on the host", m.on_host, ""},
       {"progress_thread", "progress thread", m.progress_thread, ""},

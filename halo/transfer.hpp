@@ -128,7 +128,7 @@ struct TransferOptions {
   /// Two or more messages from one node to another are joined into one if their mean length is below this many bytes;
   /// 0: never. The ranks of a node must share memory (see TransportOptions: shared memory on, without checksums). Equal
   /// on all ranks.
-  std::size_t consolidate_below = 16 * 1024;
+  std::size_t consolidate_below = default_consolidate_below;
   int priority = 0;  ///< priority of the messages, see Communicator::send
   /// `same` allows groups of the device library between nodes. If ranks break this order, finish() throws
   /// CommunicationError on a rank that finds it, and PeerFailed on the others. Equal on all ranks.

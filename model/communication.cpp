@@ -17,27 +17,9 @@ double copy_seconds(const LinkCosts& link, double bytes, double boxes) {
   return boxes * link.seconds_per_message + bytes * link.seconds_per_byte;
 }
 
-/// The values for, or from, one rank.
-struct Parcel {
-  double bytes = 0, boxes = 0;
-};
-
-std::map<int, Parcel> parcels_of(const nn::StepPlan& plan, const nn::TransferWork& work, bool outgoing) {
-  std::map<int, Parcel> parcels;
-  for (const nn::TransferItemPlan& item : work.items) {
-    const auto element = static_cast<double>(nn::bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type));
-    for (const halo::Message& m : outgoing != work.adjoint ? item.plan.sends : item.plan.receives) {
-      Parcel& parcel = parcels[m.peer];
-      parcel.bytes += static_cast<double>(m.elements) * element;
-      parcel.boxes += static_cast<double>(m.moves.size());
-    }
-  }
-  return parcels;
-}
-
 /// Copies within the rank, and cells that become zero.
-Parcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& work) {
-  Parcel parcel;
+TransferParcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& work) {
+  TransferParcel parcel;
   const auto add = [&](const views::Box& box, double element) {
     if (box.empty()) return;
     parcel.bytes += static_cast<double>(box.size()) * element;
@@ -49,6 +31,62 @@ Parcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& work) {
     for (const views::Box& fill : item.plan.fills) add(fill, element / 2);  // written, not read
   }
   return parcel;
+}
+
+/// A message for a whole node, in the direction in which its values travel.
+struct JoinedMessage {
+  explicit JoinedMessage(const halo::NodePair& pair, bool adjoint)
+      : bytes(static_cast<double>(pair.bytes)),
+        relay_from(adjoint ? pair.relay_to : pair.relay_from),
+        relay_to(adjoint ? pair.relay_from : pair.relay_to),
+        senders(adjoint ? pair.receivers() : pair.senders()),
+        receivers(adjoint ? pair.senders() : pair.receivers()) {
+    for (const halo::Parcel& p : pair.parcels)
+      ways.push_back(adjoint ? std::pair(p.to, p.from) : std::pair(p.from, p.to));
+  }
+  double bytes;
+  int relay_from, relay_to;
+  std::vector<int> senders, receivers;
+  std::vector<std::pair<int, int>> ways;  // from a rank to another
+};
+
+bool carries(const std::vector<JoinedMessage>& joined, int from, int to) {
+  return std::ranges::any_of(joined, [&](const JoinedMessage& message) {
+    return std::ranges::find(message.ways, std::pair(from, to)) != message.ways.end();
+  });
+}
+
+/// The empty messages of halo/detail/consolidation.hpp around a joined message, and its arrival. `wire`: the time of
+/// all bytes for this rank from other nodes.
+void add_joined(const JoinedMessage& message, int rank, double wire, const Machine& machine, TransferCost& cost) {
+  const LinkCosts near = machine.link(LinkKind::shared_memory);
+  const LinkCosts far =
+      detail::parcel_costs(machine, TransferMethod::messages, LinkKind::between_nodes, message.bytes).link;
+  const auto others = [&](const std::vector<int>& ranks) { return static_cast<double>(ranks.size() - 1); };
+  if (std::ranges::find(message.senders, rank) != message.senders.end()) {
+    if (rank == message.relay_from) {  // hears that all have packed, sends, and allows them to pack again
+      cost.start += 2 * others(message.senders) * near.seconds_per_message + far.seconds_per_message;
+    } else {
+      cost.start += near.seconds_per_message;
+      cost.finish += near.seconds_per_message;
+      for (const int sender : message.senders)
+        if (sender != rank) cost.arrivals.push_back({sender, 2 * near.latency, 0, false});
+    }
+  }
+  if (std::ranges::find(message.receivers, rank) == message.receivers.end()) return;
+  cost.consolidated = true;
+  for (const int sender : message.senders) {
+    const double within = (sender != message.relay_from ? 1 : 0) + (rank != message.relay_to ? 1 : 0);
+    cost.arrivals.push_back({sender, within * near.latency + far.latency, wire, true});
+  }
+  if (rank != message.relay_to) {
+    cost.finish += 2 * near.seconds_per_message;
+    return;
+  }
+  cost.finish += far.seconds_per_message + 2 * others(message.receivers) * near.seconds_per_message;
+  for (const int receiver : message.receivers)
+    if (receiver != rank) cost.readers.push_back(receiver);
+  if (message.receivers.size() > 1) cost.answer = near.latency;
 }
 
 /// Empty for `automatic`, which a plan has where there is nothing to add.
@@ -128,8 +166,21 @@ std::string_view name(CommunicationSource source) {
 
 bool TransferCost::crosses_nodes() const { return std::ranges::any_of(arrivals, &Arrival::between_nodes); }
 
+std::map<int, TransferParcel> parcels_of(const nn::StepPlan& plan, const nn::TransferWork& work, bool outgoing) {
+  std::map<int, TransferParcel> parcels;
+  for (const nn::TransferItemPlan& item : work.items) {
+    const auto element = static_cast<double>(nn::bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type));
+    for (const halo::Message& m : outgoing != work.adjoint ? item.plan.sends : item.plan.receives) {
+      TransferParcel& parcel = parcels[m.peer];
+      parcel.bytes += static_cast<double>(m.elements) * element;
+      parcel.boxes += static_cast<double>(m.moves.size());
+    }
+  }
+  return parcels;
+}
+
 TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& work, const Machine& machine,
-                           const MachineDescription& description) {
+                           const MachineDescription& description, std::span<const halo::NodePair> consolidated) {
   TransferCost cost;
   double seconds_per_call = 0;  // the messages of a transfer are posted in one call
   std::size_t parcels = 0, fitted = 0;
@@ -144,13 +195,15 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
   const auto is_direct = [&](LinkKind link, double bytes) {
     return link == LinkKind::shared_memory && bytes >= static_cast<double>(description.direct_bytes);
   };
+  std::vector<JoinedMessage> joined;
+  for (const halo::NodePair& pair : consolidated) joined.emplace_back(pair, work.adjoint);
   cost.start = machine.exchange_seconds / 2;
   cost.finish = machine.exchange_seconds / 2;
   for (const auto& [peer, parcel] : parcels_of(plan, work, true)) {
     const LinkKind kind = link_between(description, plan.rank, peer);
     const bool direct = is_direct(kind, parcel.bytes);
     const detail::ParcelCosts costs = costs_of(kind, direct, parcel.bytes);
-    cost.start += costs.link.seconds_per_message;
+    if (!carries(joined, plan.rank, peer)) cost.start += costs.link.seconds_per_message;
     if (direct) {
       cost.readers.push_back(peer);
       cost.answer = costs.link.latency;
@@ -158,7 +211,7 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
     }
     cost.start += copy_seconds(costs.copy, parcel.bytes, parcel.boxes);
   }
-  const Parcel local = local_copies(plan, work);
+  const TransferParcel local = local_copies(plan, work);
   cost.start += copy_seconds(machine.link(LinkKind::self), local.bytes, local.boxes);
 
   std::array<double, link_kinds> wires{};
@@ -166,7 +219,6 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
     const LinkKind kind = link_between(description, plan.rank, peer);
     const bool direct = is_direct(kind, parcel.bytes);
     const detail::ParcelCosts costs = costs_of(kind, direct, parcel.bytes);
-    cost.finish += costs.link.seconds_per_message;
     double& wire = wires[static_cast<std::size_t>(kind)];
     if (direct) {
       cost.finish += parcel.bytes * costs.link.seconds_per_byte + parcel.boxes * costs.copy.seconds_per_message;
@@ -174,8 +226,12 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
       wire += parcel.bytes * costs.link.seconds_per_byte;
       cost.finish += copy_seconds(costs.copy, parcel.bytes, parcel.boxes);
     }
+    if (carries(joined, peer, plan.rank)) continue;
+    cost.finish += costs.link.seconds_per_message;
     cost.arrivals.push_back({peer, costs.link.latency, wire, kind == LinkKind::between_nodes});
   }
+  for (const JoinedMessage& message : joined)
+    add_joined(message, plan.rank, wires[static_cast<std::size_t>(LinkKind::between_nodes)], machine, cost);
   cost.start += seconds_per_call / 2;
   cost.finish += seconds_per_call / 2;
   if (parcels > 0 && fitted == parcels) cost.source = CommunicationSource::fit;

@@ -5,7 +5,8 @@
 // Transfers follow halo/transfer.hpp. The start packs values and posts messages. The finish waits for the messages, and
 // unpacks them. Between ranks that share memory, long values are not packed: an empty message allows the receiver to
 // copy them, and an empty answer tells the sender that it has. The constants are those of the links, or of a fit
-// (transfer_costs.hpp) by the bytes for one rank.
+// (transfer_costs.hpp) by the bytes for one rank. Messages that are joined for a whole node (halo/node_pairs.hpp) cost
+// empty messages within both nodes, and one message of all their bytes between the relays.
 //
 // Sums over ranks follow the algorithm of the plan. On a host the first source that knows a sum gives its time:
 //   1. the fit of its algorithm and memory for as many ranks and nodes (collective_costs.hpp);
@@ -14,13 +15,16 @@
 //      operations in MPICH, 2005, section 4).
 // Devices: the ring and the double tree of NCCL, the faster one (paper performance-models, equation 1; NCCL 2.4 release
 // notes).
+#include <aloni/halo/node_pairs.hpp>
 #include <aloni/model/collective_costs.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -48,14 +52,26 @@ struct TransferCost {
   std::vector<Arrival> arrivals = {};
   std::vector<int> readers = {};  ///< ranks that copy from this rank's memory; their answers end the transfer
   double answer = 0;              ///< latency of an answer
+  /// Values from other nodes arrive in messages for the whole node, and are there with the last byte of these. `wire`
+  /// of their arrivals is the time of this rank's bytes alone.
+  bool consolidated = false;
   CommunicationSource source = CommunicationSource::links;  ///< `fit`: of all values for other ranks and from them
 
   bool crosses_nodes() const;
 };
 
+/// `consolidated`: the pairs of nodes whose messages this transfer joins, in its forward direction, at least those in
+/// which the rank of the plan takes part.
 /// @pre `work` is of a node of `plan`; `description` describes all its ranks
 TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& work, const Machine& machine,
-                           const MachineDescription& description);
+                           const MachineDescription& description, std::span<const halo::NodePair> consolidated = {});
+
+/// The values for, or from, one rank.
+struct TransferParcel {
+  double bytes = 0, boxes = 0;
+};
+/// By rank: the values that this rank sends, or receives, in the direction of `work`.
+std::map<int, TransferParcel> parcels_of(const nn::StepPlan& plan, const nn::TransferWork& work, bool outgoing);
 
 struct ReductionCost {
   double start = 0;   ///< the core posts the operation

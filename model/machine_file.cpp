@@ -370,6 +370,11 @@ void bring_up_to_date(Json& json) {
   const Json version = json[version_name];
   if (!version.is_number_integer() || version < first_machine_file_version || version >= machine_file_version) return;
   json[version_name] = machine_file_version;
+  const auto planning = json.find("planning");
+  const bool has_planning = planning != json.end() && planning->is_object();
+  // A field that is there already is one of a later version, and stays: it is read as such.
+  if (has_planning) planning->emplace("consolidate_below", default_consolidate_below);
+  if (version == 11) return;
   const auto leave_out = [&](const char* list) {
     if (const auto all = json.find(list); all != json.end() && all->is_array())
       std::erase_if(all->get_ref<Json::array_t&>(), [](const Json& element) { return element.is_object(); });
@@ -378,10 +383,8 @@ void bring_up_to_date(Json& json) {
   if (version == 10) return;
   leave_out("kernels");  // measured alone; times in steps are others
   if (version >= 8) return;
-  if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
-    planning->emplace("product_bytes", MachineDescription{}.product_bytes);
+  if (has_planning) planning->emplace("product_bytes", MachineDescription{}.product_bytes);
   if (version == 7) return;
-  // A field that is there already is one of a later version, and stays: it is read as such.
   const auto processor = json.find("processor");
   const bool has_processor = processor != json.end() && processor->is_object();
   if (has_processor) processor->emplace("host_bandwidth", 0);
@@ -391,8 +394,7 @@ void bring_up_to_date(Json& json) {
   json.emplace("transfers", Json::array());
   if (version != 2) return;
   for (const char* const list : {"collectives", "convolutions"}) json.emplace(list, Json::array());
-  if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
-    planning->emplace("compute_capability", 0);
+  if (has_planning) planning->emplace("compute_capability", 0);
 }
 
 // --- rules between fields ---

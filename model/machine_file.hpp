@@ -22,7 +22,7 @@ namespace aloni::model {
 /// Before version 10 kernels were measured alone, and models learned from that: both are left out. In version 10 all
 /// passes of a layer counted as the same code in the features of models: `learned` is left out.
 /// `aloni calibrate --resume` measures and learns them again.
-inline constexpr int machine_file_version = 11, first_machine_file_version = 2;
+inline constexpr int machine_file_version = 12, first_machine_file_version = 2;
 
 /// Throws InvalidArgument for a machine that parse_machine() would refuse or that would differ: with NaN, a text that
 /// is not UTF-8, or `planning.nodes`, `planning.tuning` or `planning.convolutions`, which description_of() makes.

@@ -103,6 +103,9 @@ struct NetworkOptions {
   /// Replaces MachineDescription::direct_bytes: ghosts of at least this many bytes for one rank are copied from its
   /// memory, fewer are sent. At least 0.
   std::optional<Index> direct_bytes = {};
+  /// Replaces MachineDescription::consolidate_below: messages between nodes with a mean length below this many bytes
+  /// are joined into one; 0: none. At least 0.
+  std::optional<Index> consolidate_below = {};
   /// Replaces MachineDescription::bucket_bytes: gradients are summed in buckets of at least this many bytes, 1 or more.
   std::optional<Index> bucket_bytes = {};
   /// Replaces MachineDescription::chunk_bytes, of partial sums and gathered rows. At least 1.

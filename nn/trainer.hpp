@@ -93,9 +93,10 @@ struct TrainOptions {
   /// offloading: activations are in host memory already. Throws InvalidArgument on all ranks if no savings meet the
   /// limit.
   MemoryWish memory = {};
-  /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes and largest_overhead; empty: the constants of the library.
+  /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes, consolidate_below and largest_overhead; empty: the
+  /// constants of the library.
   /// A machine file may know better ones (model/step_limits.hpp).
-  std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
+  std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {}, consolidate_below = {};
   std::optional<double> largest_overhead = {};
   /// NetworkOptions::multiplications_per_slab and convolutions, likewise: measured times of convolutions choose their
   /// implementations, in training and in tests.

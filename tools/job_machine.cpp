@@ -15,9 +15,13 @@ namespace aloni::tools {
 model::Machine job_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
                            const KernelPlace& place) {
   model::Machine machine = given ? *given : model::find_machine(place.on_host ? "x86_server" : "a100_cluster");
-  const double slab = machine.planning.multiplications_per_slab;
+  const MachineDescription of_file = machine.planning;
   machine.planning = place.planning;
-  if (given) machine.planning.multiplications_per_slab = slab;
+  if (given) {
+    machine.planning.multiplications_per_slab = of_file.multiplications_per_slab;
+    if (place.planning.direct_bytes != unlimited_bytes) machine.planning.direct_bytes = of_file.direct_bytes;
+    if (place.planning.consolidate_below > 0) machine.planning.consolidate_below = of_file.consolidate_below;
+  }
   std::size_t most = 1;
   for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
   machine.ranks_per_node = static_cast<int>(most);

@@ -14,9 +14,11 @@
 #include <aloni/nn/run/measure_node.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/machine_measurement.hpp>
+#include <aloni/tools/median.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <limits>
@@ -239,9 +241,12 @@ Index least_direct_bytes(const comm::Communicator& pair, int runs) {
   return static_cast<Index>(least);
 }
 
+/// Of short messages.
+int runs_of(double seconds) { return std::clamp(static_cast<int>(2000 * seconds), 10, 1000); }
+
 PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, double copy_bandwidth, double seconds) {
   PairCosts costs;
-  const int runs = std::clamp(static_cast<int>(2000 * seconds), 10, 1000);
+  const int runs = runs_of(seconds);
   const comm::LinkProbe link = comm::probe_link(pair, {.repetitions = runs});
   costs.messages = {link.latency, link.seconds_per_byte, link.seconds_per_message};
   constexpr std::size_t small = 64, large = std::size_t{1} << 20, never = std::numeric_limits<std::size_t>::max();
@@ -257,9 +262,56 @@ PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, doubl
   return costs;
 }
 
+/// Seconds of exchanges in which each rank gets a row of `bytes` bytes from each other rank.
+struct WaysBetweenNodes {
+  double separate = 0, joined = 0;
+};
+WaysBetweenNodes exchange_between_nodes(const comm::Communicator& group, std::size_t bytes, int runs) {
+  using View = views::DistributedView<float, 1>;
+  const Queue<Exec> queue;
+  const Index ranks = group.size();
+  const auto distribution =
+      views::Distribution::block(views::make_extents(1, {ranks}, static_cast<Index>(bytes / sizeof(float))),
+                                 views::ProcessGrid::parse("w" + std::to_string(ranks)), group.size());
+  views::GhostWidths ghosts;
+  ghosts(views::Dim::width, views::Side::low) = ghosts(views::Dim::width, views::Side::high) = ranks - 1;
+  const View view(group, queue.space(), "aloni::tools: rows of all ranks", distribution, ghosts);
+  const auto exchange = [&](bool consolidated) {
+    return halo::Exchange<Exec>(group, queue, {view}, {.consolidated = consolidated}, {.label = "probe"});
+  };
+  const halo::Exchange<Exec> separate = exchange(false), joined = exchange(true);
+  std::vector<double> of_separate, of_joined;
+  const auto time = [&](const halo::Exchange<Exec>& way) {
+    group.barrier();
+    const auto start = Clock::now();
+    way.run(queue);
+    return group.all_reduce(seconds_since(start), comm::Reduction::max);
+  };
+  for (int i = 0; i < runs; ++i) {  // in turn
+    of_separate.push_back(time(separate));
+    of_joined.push_back(time(joined));
+  }
+  return {median(of_separate), median(of_joined)};
+}
+
 double agreed(const comm::Communicator& comm, double value) { return comm.all_reduce(value, comm::Reduction::max); }
 model::LinkCosts agreed(const comm::Communicator& comm, const model::LinkCosts& link) {
   return {agreed(comm, link.latency), agreed(comm, link.seconds_per_byte), agreed(comm, link.seconds_per_message)};
+}
+
+/// Between the first two nodes, if both have several ranks. At most four of each: more have few neighbours in common.
+void measure_consolidation(const comm::Communicator& comm, int runs, MachineDescription& planning) {
+  const auto& nodes = comm.ranks_by_node();
+  const bool joins = on_host && planning.consolidate_below > 0;
+  if (!joins || nodes.size() < 2 || nodes[0].size() < 2 || nodes[1].size() < 2) return;
+  constexpr std::ptrdiff_t most = 4;
+  std::vector<int> members;
+  for (const std::vector<int>& ranks : {nodes[0], nodes[1]})
+    members.insert(members.end(), ranks.begin(), ranks.begin() + std::min(most, std::ssize(ranks)));
+  std::ranges::sort(members);
+  const bool takes_part = std::ranges::count(members, comm.rank()) > 0;
+  const Index below = takes_part ? longest_to_consolidate(comm.subgroup(members), runs) : 0;
+  planning.consolidate_below = static_cast<Index>(agreed(comm, static_cast<double>(below)));
 }
 
 void measure_links(const comm::Communicator& comm, double seconds, model::Machine& machine) {
@@ -291,6 +343,7 @@ void measure_links(const comm::Communicator& comm, double seconds, model::Machin
     }
   }
   at(model::LinkKind::between_nodes) = agreed(comm, between.messages);
+  measure_consolidation(comm, runs_of(seconds), machine.planning);
   machine.exchange_seconds = agreed(comm, pair.exchange > 0 ? pair.exchange : between.exchange);
 }
 
@@ -321,6 +374,23 @@ double halo_exchange_seconds(const comm::Communicator& pair, std::size_t bytes, 
   const halo::Exchange<Exec> exchange(pair, queue, {view}, {.label = "probe", .direct_bytes = direct_bytes});
   const double seconds = median_seconds(runs, [&] { exchange.run(queue); });
   return pair.all_reduce(seconds, comm::Reduction::max);
+}
+
+Index longest_to_consolidate(const comm::Communicator& group, int runs) {
+  constexpr std::size_t smallest = 64, largest = std::size_t{256} << 10;
+  constexpr double least_gain = 0.05, surely_slower = 1;
+  double sum = 0, least = -least_gain;  // of the logarithms of ratios: a size with equal times decides nothing
+  std::size_t below = 0;
+  for (std::size_t size = smallest; size <= largest && sum < least + surely_slower; size *= 4) {
+    const int repeats = std::clamp(static_cast<int>(static_cast<double>(runs) * 4e3 / static_cast<double>(size)), 7,
+                                   std::min(runs, 100));
+    const WaysBetweenNodes seconds = exchange_between_nodes(group, size, repeats);
+    sum += std::log(seconds.joined / seconds.separate);
+    if (sum >= least) continue;
+    least = sum;
+    below = 2 * size;
+  }
+  return static_cast<Index>(below);
 }
 
 int ranks_with_equal(const comm::Communicator& comm, const std::string& text) {

@@ -49,6 +49,13 @@ int ranks_with_equal(const comm::Communicator& comm, const std::string& text);
 /// halo::ExchangeOptions. Collective over `pair`.
 double halo_exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::size_t direct_bytes, int runs);
 
+/// A MachineDescription::consolidate_below: the geometric mean of two sizes of values from rank to rank. If all smaller
+/// ones are joined and no larger ones, the product of all measured times is the least. 0: joining saves less than 5 %
+/// of one of them. In these exchanges each rank gets values of all others, at most `runs` times. Collective over
+/// `group`.
+/// @pre the ranks of the group are on several nodes, and those of one of them share memory; runs ≥ 7
+Index longest_to_consolidate(const comm::Communicator& group, int runs);
+
 /// "measured on 2026-11-25 with 2 ranks"
 std::string provenance_of(const comm::Communicator& comm);
 

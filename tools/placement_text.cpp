@@ -43,11 +43,21 @@ std::string limits_text(const std::string& machine, const std::string& reason) {
   return text;
 }
 
-std::string copies_text(Index direct_bytes) {
-  const std::string line = "copies     ranks of a node ";
-  if (direct_bytes == unlimited_bytes) return line + "send all ghosts to each other";
-  if (direct_bytes == 0) return line + "copy all ghosts from each other's memory";
-  return line + fmt::format("copy ghosts of {} or more, and send shorter ones to each other", bytes_text(direct_bytes));
+std::string transfers_text(Index direct_bytes, Index consolidate_below, int ranks, int nodes) {
+  if (ranks < 2) return "";
+  std::string text = "copies     ranks of a node ";
+  if (direct_bytes == unlimited_bytes) {
+    text += "send all ghosts to each other\n";
+  } else if (direct_bytes == 0) {
+    text += "copy all ghosts from each other's memory\n";
+  } else {
+    text += fmt::format("copy ghosts of {} or more, and send shorter ones to each other\n", bytes_text(direct_bytes));
+  }
+  if (nodes < 2 || nodes == ranks) return text;
+  text += "messages   from a node to another ";
+  if (consolidate_below == unlimited_bytes) return text + "are joined into one\n";
+  if (consolidate_below == 0) return text + "stay separate\n";
+  return text + fmt::format("are joined into one if their mean is below {}\n", bytes_text(consolidate_below));
 }
 
 }  // namespace aloni::tools

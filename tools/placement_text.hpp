@@ -22,8 +22,9 @@ std::string repeats_text(const std::string& reason);
 /// break at the end.
 std::string limits_text(const std::string& machine, const std::string& reason);
 
-/// One line: the size from which ranks of a node copy ghosts from each other's memory
-/// (MachineDescription::direct_bytes). Without a line break at the end.
-std::string copies_text(Index direct_bytes);
+/// The sizes by which a transfer chooses between its ways: MachineDescription::direct_bytes within a node, and
+/// consolidate_below between nodes if one of them has several ranks. A line for each; empty for one rank.
+/// @pre 1 ≤ nodes ≤ ranks
+std::string transfers_text(Index direct_bytes, Index consolidate_below, int ranks, int nodes);
 
 }  // namespace aloni::tools

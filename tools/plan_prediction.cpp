@@ -139,6 +139,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   prediction.bucket_bytes = planned.planning.bucket_bytes;
   prediction.chunk_bytes = static_cast<Index>(planned.planning.chunk_bytes);
   prediction.direct_bytes = planned.planning.direct_bytes;
+  prediction.consolidate_below = planned.planning.consolidate_below;
   prediction.largest_overhead = request.largest_overhead;
   prediction.memory_bytes = summary.peak_bytes;
   prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);
@@ -165,7 +166,8 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   text += repeats_text(prediction.repeats_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
-  if (prediction.ranks > 1) text += copies_text(prediction.direct_bytes) + "\n";
+  text += transfers_text(prediction.direct_bytes, prediction.consolidate_below, prediction.ranks,
+                         number_of_nodes({.nodes = prediction.nodes}));
   if (!prediction.feasible())
     text += fmt::format("infeasible {} more memory than the {} of a rank\n",
                         bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),

@@ -66,7 +66,7 @@ struct PlanPrediction {
   std::string repeats_reason = {};                   ///< StrategyChoice::repeats_reason
   std::string limits_reason = {};                    ///< StepLimits::reason, or that those of the file count
   Index bucket_bytes = 0, chunk_bytes = 0;           ///< StepLimits, likewise
-  Index direct_bytes = 0;                            ///< MachineDescription::direct_bytes
+  Index direct_bytes = 0, consolidate_below = 0;     ///< fields of MachineDescription
   std::optional<double> largest_overhead = {};
   Index memory_bytes = 0, machine_memory_bytes = 0;  ///< of a rank: planned, and of the machine; 0: not known
 

@@ -79,6 +79,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
                     {"bucket_bytes", prediction.bucket_bytes},
                     {"chunk_bytes", prediction.chunk_bytes},
                     {"direct_bytes", prediction.direct_bytes},
+                    {"consolidate_below", prediction.consolidate_below},
                     {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
   json["feasible"] = prediction.feasible();
   add_sources(prediction.sources, json);

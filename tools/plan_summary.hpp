@@ -105,8 +105,9 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "kernel_source", "kernel_source_share" and "kernel_error" (step_sources.hpp).
 /// Then there are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "savings_reason",
 /// "repeats_reason", "placement" with "reason", "rank_of" (empty: ranks in order) and "node_of_rank" (empty: one node),
-/// "limits" with "reason", "bucket_bytes", "chunk_bytes", "direct_bytes" and "largest_overhead" (null: by the machine),
-/// "feasible", "kernel_sources", "kernel_error", "sum_sources" and "transfer_sources". See PlanPrediction.
+/// "limits" with "reason", "bucket_bytes", "chunk_bytes", "direct_bytes", "consolidate_below" and "largest_overhead"
+/// (null: by the machine), "feasible", "kernel_sources", "kernel_error", "sum_sources" and "transfer_sources". See
+/// PlanPrediction.
 ///
 /// Of a chosen strategy "candidates" is a list of lists of splits, and "rejected" has at the same positions lists of
 /// {"split", "reason"}. A layer has its positions "candidates" and "rejected" (null: LayerChoice::own_candidates is

@@ -183,7 +183,9 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += savings_text(result.savings_reason);
   text += repeats_text(result.repeats_reason);
   if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason) + "\n";
-  if (which.ranks > 1) text += copies_text(request.machine.planning.direct_bytes) + "\n";
+  const MachineDescription& planning = request.machine.planning;
+  text += transfers_text(planning.direct_bytes, planning.consolidate_below, which.ranks,
+                         number_of_nodes({.nodes = result.nodes}));
   if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
   if (!result.reason.empty()) text += paragraph("infeasible " + result.reason, 11) + "\n";
   return text;
@@ -295,6 +297,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                     {"bucket_bytes", result.limits.bucket_bytes},
                     {"chunk_bytes", result.limits.chunk_bytes},
                     {"direct_bytes", request.machine.planning.direct_bytes},
+                    {"consolidate_below", request.machine.planning.consolidate_below},
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
   add_sources(sources_of(step), json);
   json["layers"] = nlohmann::ordered_json::array();

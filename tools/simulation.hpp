@@ -94,15 +94,16 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "savings_reason",
 /// "repeats_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
-/// "chunk_bytes", "direct_bytes", "largest_overhead"}, "kernel_sources", "kernel_error", "sum_sources",
-/// "transfer_sources", "layers": [{"name", "grid", "kernels", "copies", "waits", "kernel_source",
+/// "chunk_bytes", "direct_bytes", "consolidate_below", "largest_overhead"}, "kernel_sources", "kernel_error",
+/// "sum_sources", "transfer_sources", "layers": [{"name", "grid", "kernels", "copies", "waits", "kernel_source",
 /// "kernel_source_share", "kernel_error"}], "messages": [{"from", "to", "messages", "bytes"}]}], "run"}.
 ///
 /// The members of a single case are at the top too. Sources and errors are those of step_sources.hpp. The list of
-/// messages is null without SimulationRequest::messages, and for too many ranks. For throughput "requested_batch" is
-/// the batch of the case. With a variation "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow
-/// "step_seconds", which is without it as all others are. Numbers are null if nothing was simulated. "forward_seconds"
-/// includes the loss. Times of phases and layers are those of the slowest rank.
+/// messages is null without SimulationRequest::messages, and for too many ranks. Those that are joined between nodes
+/// count one by one. For throughput "requested_batch" is the batch of the case. With a variation "step_seconds_mean",
+/// "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which is without it as all others are. Numbers
+/// are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and layers are those of the
+/// slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
 }  // namespace aloni::tools

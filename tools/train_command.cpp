@@ -269,6 +269,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.bucket_bytes = step.bucket_bytes;
   options.chunk_bytes = step.chunk_bytes;
   options.direct_bytes = step.direct_bytes;
+  options.consolidate_below = step.consolidate_below;
   options.largest_overhead = step.largest_overhead;
   options.multiplications_per_slab = step.multiplications_per_slab;
   options.convolutions = step.convolutions;
@@ -429,9 +430,13 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   chosen.bucket_bytes = static_cast<Index>(values[0]);
   chosen.chunk_bytes = static_cast<Index>(values[1]);
   if (values[2] != none) chosen.largest_overhead = values[2];
-  chosen.direct_bytes = machine.planning.direct_bytes;
+  chosen.direct_bytes = job.planning.direct_bytes;
+  chosen.consolidate_below = job.planning.consolidate_below;
   std::string text = limits_text(machine.name, limits.reason + (known ? "; chosen before" : ""));
-  if (comm.size() > 1) text += "\n" + copies_text(machine.planning.direct_bytes);
+  std::string transfers = transfers_text(job.planning.direct_bytes, job.planning.consolidate_below, comm.size(),
+                                         static_cast<int>(comm.ranks_by_node().size()));
+  if (transfers.ends_with('\n')) transfers.pop_back();
+  if (!transfers.empty()) text += "\n" + transfers;
   if (comm.rank() != 0 || known) return text;
   if (!note.empty()) text += "\n           " + note + "; chosen anew";
   try {

@@ -47,7 +47,7 @@ class TrainCommand {
   struct ChosenStep {
     nn::Strategy strategy = {};
     nn::MemoryWish memory = {};
-    std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
+    std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {}, consolidate_below = {};
     std::optional<double> largest_overhead = {}, multiplications_per_slab = {};
     MeasuredImplementations convolutions = {};
     std::optional<WorkPerCopiedByte> work_per_copied_byte = {};

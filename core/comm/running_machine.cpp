@@ -50,6 +50,7 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   machine.progress_thread = comm.has_progress_thread();
   machine.tuning = comm.tuning();
   if (comm.has_checksums()) machine.direct_bytes = unlimited_bytes;
+  if (comm.has_checksums() || !machine.shared_memory) machine.consolidate_below = 0;
   // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
   const std::size_t fragment = comm.largest_fragment_between_nodes();
   // Likewise they may have different processors and libraries.

@@ -10,8 +10,9 @@
 
 namespace aloni::comm {
 
-/// `given` with all that the ranks know: nodes, shared_memory, fragment_bytes, progress_thread, and direct_bytes if
-/// messages carry checksums. The other fields are the caller's: on_host, costs, implementations of convolutions.
+/// `given` with all that the ranks know: nodes, shared_memory, fragment_bytes, progress_thread. If messages carry
+/// checksums, also direct_bytes and consolidate_below, and the latter if no ranks share memory. The other fields are
+/// the caller's: on_host, costs, implementations of convolutions.
 /// Ranks may differ in onednn_bfloat16 and cudnn: they become true if they are true on all. Different compute
 /// capabilities become 0. Equal on all ranks.
 /// A node is a machine, or TransportOptions::ranks_per_node ranks. If only some ranks of a node reach each other's

@@ -17,19 +17,7 @@ using comm::Region;
 using comm::Schedule;
 using comm::Step;
 
-constexpr std::size_t line = 64;  // bytes of a cache line; each parcel begins on a line of its own
-constexpr std::size_t aligned(std::size_t n) { return (n + line - 1) / line * line; }
-
-/// The ranks that send, or the ranks that receive; each once, ascending.
-std::vector<int> ranks_of(const NodePair& pair, int Parcel::*end) {
-  std::vector<int> ranks;
-  for (const Parcel& p : pair.parcels) ranks.push_back(p.*end);
-  std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
-  return ranks;
-}
-std::vector<int> senders(const NodePair& pair) { return ranks_of(pair, &Parcel::from); }
-std::vector<int> receivers(const NodePair& pair) { return ranks_of(pair, &Parcel::to); }
+constexpr std::size_t line = 64;  // bytes of a cache line
 
 std::vector<int> nodes_of_ranks(const Communicator& comm, const Communicator& node) {
   std::map<std::int64_t, int> numbers;
@@ -86,31 +74,6 @@ constexpr Region nothing{};
 
 }  // namespace
 
-std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const int> node_of, std::size_t below) {
-  std::map<std::pair<int, int>, NodePair> pairs;
-  std::ranges::sort(parcels, {}, [](const Parcel& p) { return std::pair(p.from, p.to); });
-  for (const Parcel& p : parcels) {
-    const int from = node_of[static_cast<std::size_t>(p.from)], to = node_of[static_cast<std::size_t>(p.to)];
-    if (from == to) continue;
-    NodePair& pair = pairs[{from, to}];
-    pair.offsets.push_back(pair.bytes);
-    pair.bytes += aligned(p.bytes);
-    pair.parcels.push_back(p);
-  }
-  std::vector<NodePair> result;
-  for (auto& [nodes, pair] : pairs) {
-    const std::size_t n = pair.parcels.size();
-    if (n < 2 || pair.bytes / n >= below) continue;
-    const auto among = [number = static_cast<std::size_t>(nodes.first + nodes.second)](const std::vector<int>& ranks) {
-      return ranks[number % ranks.size()];
-    };
-    pair.relay_from = among(senders(pair));
-    pair.relay_to = among(receivers(pair));
-    result.push_back(std::move(pair));
-  }
-  return result;
-}
-
 Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgoing, std::span<Parcel> incoming,
                              std::size_t below, int priority) {
   if (below == 0) return;
@@ -139,8 +102,8 @@ Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgo
   std::vector<comm::Request> requests;
   const auto each_side = [&](auto&& f) {
     for (std::size_t i = 0; i < pairs.size(); ++i) {
-      f(pairs[i], 2 * i, pairs[i].relay_from, senders(pairs[i]));
-      f(pairs[i], 2 * i + 1, pairs[i].relay_to, receivers(pairs[i]));
+      f(pairs[i], 2 * i, pairs[i].relay_from, pairs[i].senders());
+      f(pairs[i], 2 * i + 1, pairs[i].relay_to, pairs[i].receivers());
     }
   };
   bool reachable = true;
@@ -197,7 +160,7 @@ Consolidation::Direction Consolidation::make_direction(const Communicator& comm,
   Steps move(rank), release(rank);
   Direction direction;
   for (const NodePair& pair : pairs) {
-    std::vector<int> sources = senders(pair), destinations = receivers(pair);
+    std::vector<int> sources = pair.senders(), destinations = pair.receivers();
     int here = pair.relay_from, there = pair.relay_to;
     if (backwards) {
       std::swap(sources, destinations);

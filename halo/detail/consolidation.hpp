@@ -1,14 +1,13 @@
 #pragma once
-// Message consolidation: all values from the ranks of one node to the ranks of another travel as one message (paper:
-// node-aware-stencil).
+// Message consolidation (halo/node_pairs.hpp has the plan of its messages).
 //
-// Each node has a relay rank. A sending rank packs straight into the relay's memory and signals it by an empty message.
-// When all senders have signalled, the relay sends one message to the relay of the other node. The ranks there unpack
-// straight from their relay's memory. So consolidation adds no copies, and the engine waits for the other ranks, not
-// the caller. Each pair of nodes takes its relays from the ranks with parcels for that pair, so that relays are spread.
+// A sending rank packs straight into the relay's memory and signals it by an empty message. When all senders have
+// signalled, the relay sends one message to the relay of the other node. The ranks there unpack straight from their
+// relay's memory. So consolidation adds no copies, and the engine waits for the other ranks, not the caller.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/halo/detail/peer.hpp>
+#include <aloni/halo/node_pairs.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,27 +16,6 @@
 #include <vector>
 
 namespace aloni::halo::detail {
-
-/// The values that one rank sends to another.
-struct Parcel {
-  int from = 0, to = 0;
-  std::size_t bytes = 0;
-  std::byte* data = nullptr;  ///< memory to pack into or unpack from; null: not consolidated
-};
-
-/// All parcels from one node to another. The ranks of both nodes compute equal pairs, from their own node's parcels.
-struct NodePair {
-  int relay_from = -1, relay_to = -1;
-  std::vector<Parcel> parcels;       ///< ascending by sender, then receiver
-  std::vector<std::size_t> offsets;  ///< of each parcel in the message
-  std::size_t bytes = 0;
-  Index place = 0;  ///< offset of the message in the relay's memory
-};
-
-/// The pairs of nodes with at least two parcels whose mean length is below `below` bytes.
-/// parcels: all parcels that leave or enter this rank's node. node_of: the node of each rank, numbered from 0.
-/// Pure arithmetic; the order is equal on all ranks.
-std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const int> node_of, std::size_t below);
 
 class Consolidation {
  public:

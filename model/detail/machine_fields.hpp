@@ -146,6 +146,7 @@ template <class M, class V>
 void visit_planning(M& m, V& v) {
   v("shared_memory", m.shared_memory);
   v("direct_bytes", m.direct_bytes, size_or_unlimited);
+  v("consolidate_below", m.consolidate_below, size_or_unlimited);
   v("fragment_bytes", m.fragment_bytes, size_or_unlimited);
   v("on_host", m.on_host);
   v("progress_thread", m.progress_thread);

@@ -2,6 +2,7 @@
 
 #include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/model/detail/consolidated_transfers.hpp>
 #include <aloni/model/kernel.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
@@ -96,12 +97,16 @@ PricedSection::PricedSection(const PricedSection& other, const Machine& machine,
 
 void PricedSection::price(const Machine& machine, const KernelTimes& kernels, StepSection section) {
   FittedCollectives fits(machine);
-  for (RankClass& c : classes_) price(c, machine, kernels, fits, section);
+  std::vector<const nn::StepPlan*> plans;
+  for (const RankClass& c : classes_) plans.push_back(&c.plan);
+  ConsolidatedTransfers consolidated(std::move(plans), class_of_, description_);
+  for (RankClass& c : classes_) price(c, machine, kernels, fits, consolidated, section);
   find_contention();
 }
 
 void PricedSection::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
-                          StepSection section) {
+                          ConsolidatedTransfers& consolidated, StepSection section) {
+  const int own_class = class_of(c.rank);
   c.nodes.resize(c.plan.nodes.size());
   nn::StepGraph graph;
   std::vector<int> numbers;  // in the plan, of the nodes of the graph
@@ -133,7 +138,8 @@ void PricedSection::price(RankClass& c, const Machine& machine, const KernelTime
     const nn::PlanNode& node = c.plan.nodes[n];
     NodeCosts& costs = c.nodes[n];
     if (const auto* transfer = std::get_if<nn::TransferWork>(&node.work)) {
-      costs.transfer = transfer_cost(c.plan, *transfer, machine, description_);
+      costs.transfer =
+          transfer_cost(c.plan, *transfer, machine, description_, consolidated.of(own_class, node.communication));
       for (const auto& arrival : costs.transfer.arrivals) costs.senders.push_back(class_of(arrival.peer));
       for (const int reader : costs.transfer.readers) costs.readers.push_back(class_of(reader));
       for (const auto& arrival : costs.transfer.arrivals)  // the last one waits for all bytes
@@ -164,8 +170,9 @@ void PricedSection::price(RankClass& c, const Machine& machine, const KernelTime
 }
 
 /// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A
-/// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Nodes
-/// with the same numbers of ranks of each class are alike; a class counts the worst of its nodes.
+/// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Of
+/// messages for the whole node it waits for all seconds. Nodes with the same numbers of ranks of each class are alike;
+/// a class counts the worst of its nodes.
 void PricedSection::find_contention() {
   using Company = std::map<int, int>;  // number of ranks of each class on a node
   std::map<int, Company> of_node;
@@ -181,10 +188,11 @@ void PricedSection::find_contention() {
         const auto k = static_cast<std::size_t>(communication);
         const double wire = c.far_wires[k];
         if (wire <= 0) continue;
+        const bool whole = c.nodes[n].transfer.consolidated;
         double served = 0;
         for (const auto& [other, number] : company) {
           const std::vector<double>& wires = classes_[static_cast<std::size_t>(other)].far_wires;
-          if (k < wires.size()) served += number * std::min(wire, wires[k]);
+          if (k < wires.size()) served += number * (whole ? wires[k] : std::min(wire, wires[k]));
         }
         c.nodes[n].contention = std::max(c.nodes[n].contention, served / wire);
       }

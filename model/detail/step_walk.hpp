@@ -51,6 +51,8 @@ enum class StepSection {
   micro_batch  ///< that is not the last one: all but the sums of gradients over ranks and the update
 };
 
+class ConsolidatedTransfers;
+
 /// The ranks of a section of a step.
 class PricedSection {
  public:
@@ -70,7 +72,7 @@ class PricedSection {
  private:
   void price(const Machine& machine, const KernelTimes& kernels, StepSection section);
   void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits,
-             StepSection section);
+             ConsolidatedTransfers& consolidated, StepSection section);
   void find_contention();
   int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
 

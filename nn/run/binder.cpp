@@ -23,6 +23,7 @@ Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue
       queue_(queue),
       memory_(memory),
       direct_bytes_(static_cast<std::size_t>(machine.direct_bytes)),
+      consolidate_below_(static_cast<std::size_t>(machine.consolidate_below)),
       parameters_(parameters),
       contributions_(comm.size()) {
   for (int s = 0; s < most_streams; ++s) scratches_.push_back(std::make_shared<local::Scratch>());
@@ -115,8 +116,10 @@ auto Binder<T, Exec>::bind_transfer(const StepPlan& plan, const TransferWork& wo
     for (const TransferItemPlan& i : work.items) items.push_back(item(plan, i));
     // The plans of all ranks list the same communication in the same order (nn/plan/verify.hpp), and schedules start it
     // in this order (nn/step_graph.hpp).
-    const halo::TransferOptions options{
-        .label = work.name, .direct_bytes = direct_bytes_, .order = halo::StartOrder::same};
+    const halo::TransferOptions options{.label = work.name,
+                                        .direct_bytes = direct_bytes_,
+                                        .consolidate_below = consolidate_below_,
+                                        .order = halo::StartOrder::same};
     found = transfers_.emplace(key, halo::Transfer<Exec>(comm_, queue_, std::move(items), options)).first;
   }
   return [node = std::move(node), transfer = found->second, adjoint = work.adjoint](Step<Exec>& step) {

@@ -177,7 +177,7 @@ class Binder {
   Subgroups groups_;  ///< of the sums
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
-  std::size_t direct_bytes_;                                ///< MachineDescription::direct_bytes
+  std::size_t direct_bytes_, consolidate_below_;            ///< fields of MachineDescription
   std::vector<std::shared_ptr<local::Scratch>> scratches_;  ///< of all convolutions, by stream
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;

@@ -68,6 +68,11 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
     throw InvalidArgument("aloni::nn::Network", "options.direct_bytes", std::to_string(costs.direct_bytes),
                           "at least 0");
   }
+  if (options.consolidate_below) costs.consolidate_below = *options.consolidate_below;
+  if (costs.consolidate_below < 0) {
+    throw InvalidArgument("aloni::nn::Network", "options.consolidate_below", std::to_string(costs.consolidate_below),
+                          "at least 0");
+  }
   if (options.bucket_bytes) costs.bucket_bytes = *options.bucket_bytes;
   if (costs.bucket_bytes < 1) {
     throw InvalidArgument("aloni::nn::Network", "options.bucket_bytes", std::to_string(costs.bucket_bytes),
@@ -111,6 +116,8 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.fuse_pooling", o.fuse_pooling);
   values.add("options.schedule_seed", o.schedule_seed);
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
+  values.add("options.consolidate_below",
+             o.consolidate_below ? std::to_string(*o.consolidate_below) : std::string("default"));
   values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));
   values.add("options.chunk_bytes", o.chunk_bytes ? std::to_string(*o.chunk_bytes) : std::string("default"));
   values.add("options.sums_beside_backward", o.sums_beside_backward);

@@ -22,8 +22,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
                flip, brightness, contrast, backend, tf32, record, gradients, check_replicas, allow_nonfinite,
                timed_steps, checkpoint, initial_weights, export_weights, memory, bucket_bytes, chunk_bytes,
-               direct_bytes, largest_overhead, multiplications_per_slab, convolutions, work_per_copied_byte,
-               sample_results] = options;
+               direct_bytes, consolidate_below, largest_overhead, multiplications_per_slab, convolutions,
+               work_per_copied_byte, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -52,6 +52,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("memory.limit", memory.limit.value_or(0));
   values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("chunk_bytes", chunk_bytes.value_or(-1));
   values.add("direct_bytes", direct_bytes.value_or(-1));
+  values.add("consolidate_below", consolidate_below.value_or(-1));
   values.add("largest_overhead", largest_overhead.value_or(-1));
   values.add("multiplications_per_slab", multiplications_per_slab.value_or(-1));
   detail::add_to(values, "convolutions", convolutions);
@@ -104,6 +105,8 @@ void check_arguments(const TrainOptions& o) {
         "at least 1 byte");
   check(!o.direct_bytes || *o.direct_bytes >= 0, "direct_bytes", std::to_string(o.direct_bytes.value_or(0)),
         "at least 0 bytes");
+  check(!o.consolidate_below || *o.consolidate_below >= 0, "consolidate_below",
+        std::to_string(o.consolidate_below.value_or(0)), "at least 0 bytes");
   check(!o.largest_overhead || *o.largest_overhead >= 0, "largest_overhead",
         std::to_string(o.largest_overhead.value_or(0)), "at least 0");
   check(!o.multiplications_per_slab || *o.multiplications_per_slab >= 1, "multiplications_per_slab",

@@ -91,6 +91,7 @@ NetworkOptions Training<T>::make_network_options() const {
                          .tf32 = options_.tf32,
                          .update = waits_for_all() && !options_.kfac,
                          .direct_bytes = options_.direct_bytes,
+                         .consolidate_below = options_.consolidate_below,
                          .bucket_bytes = options_.bucket_bytes,
                          .chunk_bytes = options_.chunk_bytes,
                          .largest_overhead = options_.largest_overhead,

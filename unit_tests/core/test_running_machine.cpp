@@ -34,6 +34,7 @@ TEST(RunningMachine, HasTheOptionsOfItsMessages) {
   const MachineDescription machine = describe_machine(comm, {.direct_bytes = 7, .bucket_bytes = 8});
   EXPECT_EQ(machine.fragment_bytes, 12345);
   EXPECT_EQ(machine.direct_bytes, unlimited_bytes) << "values with checksums are sent";
+  EXPECT_EQ(machine.consolidate_below, 0) << "packed into the memory of other ranks";
   EXPECT_EQ(machine.bucket_bytes, 8);
 }
 

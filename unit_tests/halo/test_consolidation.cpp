@@ -4,6 +4,7 @@
 
 #include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/exchange.hpp>
+#include <aloni/halo/node_pairs.hpp>
 
 #include "support/transport.hpp"
 
@@ -19,8 +20,6 @@ namespace aloni::halo {
 namespace test_consolidation {
 
 using namespace testing_support;
-using detail::NodePair;
-using detail::Parcel;
 using views::DistributedView;
 using views::make_extents;
 using views::ProcessGrid;
@@ -30,7 +29,7 @@ constexpr std::size_t always = ~std::size_t{0};
 TEST(NodePairs, ContainAllParcelsFromOneNodeToAnother) {
   const std::array node_of{0, 0, 1, 1, 2};
   const std::vector<Parcel> parcels{{3, 1, 10}, {0, 2, 100}, {1, 3, 65}, {0, 1, 7}, {1, 4, 8}, {0, 3, 64}};
-  const auto pairs = detail::pair_nodes(parcels, node_of, always);
+  const auto pairs = pair_nodes(parcels, node_of, always);
   ASSERT_EQ(pairs.size(), 1u) << "from node 1 to 0 and from node 0 to 2 there is only one parcel each";
   const NodePair& pair = pairs[0];
   ASSERT_EQ(pair.parcels.size(), 3u);
@@ -44,9 +43,9 @@ TEST(NodePairs, ContainAllParcelsFromOneNodeToAnother) {
 TEST(NodePairs, HaveShortParcels) {
   const std::array node_of{0, 0, 1};
   const std::vector<Parcel> parcels{{0, 2, 64}, {1, 2, 192}};
-  EXPECT_EQ(detail::pair_nodes(parcels, node_of, 129).size(), 1u);
-  EXPECT_EQ(detail::pair_nodes(parcels, node_of, 128).size(), 0u) << "the mean length is 128 bytes";
-  EXPECT_EQ(detail::pair_nodes(parcels, node_of, 0).size(), 0u);
+  EXPECT_EQ(pair_nodes(parcels, node_of, 129).size(), 1u);
+  EXPECT_EQ(pair_nodes(parcels, node_of, 128).size(), 0u) << "the mean length is 128 bytes";
+  EXPECT_EQ(pair_nodes(parcels, node_of, 0).size(), 0u);
 }
 
 TEST(NodePairs, TakeTheirSendersAsRelaysInTurn) {
@@ -56,7 +55,7 @@ TEST(NodePairs, TakeTheirSendersAsRelaysInTurn) {
   for (int r = 0; r < ranks * nodes; ++r) node_of.push_back(r / ranks);
   for (int from = 0; from < 2; ++from)  // two ranks of the first node
     for (int to = ranks; to < ranks * nodes; ++to) parcels.push_back({from, to, 8});
-  const auto pairs = detail::pair_nodes(parcels, node_of, always);
+  const auto pairs = pair_nodes(parcels, node_of, always);
   ASSERT_EQ(pairs.size(), static_cast<std::size_t>(nodes - 1));
   std::array<int, 2> relayed{};
   for (const NodePair& pair : pairs) {

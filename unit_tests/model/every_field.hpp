@@ -45,6 +45,7 @@ inline model::Machine machine_with_every_field() {
   planning.cudnn = true;
   planning.progress_thread = true;
   planning.direct_bytes = unlimited_bytes;
+  planning.consolidate_below = 13;
   planning.fragment_bytes = Index{1} << 30;
   planning.interior_overhead_beside_messages = 0.1;
   planning.interior_overhead_beside_copies = 0.2;

@@ -1,9 +1,11 @@
 #include <aloni/model/communication.hpp>
 
 #include <aloni/core/comm/all_reduce_traffic.hpp>
+#include <aloni/halo/node_pairs.hpp>
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 namespace aloni::model {
@@ -77,6 +79,57 @@ TEST(CommunicationCosts, LongValuesInSharedMemoryAreCopiedByTheReceiver) {
   EXPECT_DOUBLE_EQ(cost.arrivals[0].wire, 0);
   EXPECT_DOUBLE_EQ(cost.start, 4e-6 + 3e-7 + 1e-6 + 1e-7 + 40'000 / 8e9);  // for rank 2
   EXPECT_DOUBLE_EQ(cost.finish, 4e-6 + 3e-7 + 40'000 / 4e9 + 1e-7 + 1e-6 + 1e-7 + 40'000 / 8e9);
+}
+
+/// 4,000 bytes each from the ranks 0 and 1 to rank 2, and from the ranks 2 and 3 to rank 1.
+std::vector<halo::NodePair> pairs_of_nodes() {
+  constexpr std::array node_of{0, 0, 1, 1};
+  return halo::pair_nodes({{0, 2, 4000}, {1, 2, 4000}, {2, 1, 4000}, {3, 1, 4000}}, node_of, 5000);
+}
+
+// The pairs take the second of two ranks as their relay: 1 to 2, and 3 to 1.
+TEST(CommunicationCosts, ARelaySendsAndReceivesForItsNode) {
+  const Machine machine = round_machine();
+  const nn::StepPlan plan = exchange_plan(1000);
+  const auto& work = std::get<nn::TransferWork>(plan.nodes[0].work);
+  const TransferCost cost = transfer_cost(plan, work, machine, description_of(machine, 4), pairs_of_nodes());
+  const double packed = 2 * (1e-7 + 4000 / 8e9), one_message = 1e-6;
+  EXPECT_DOUBLE_EQ(cost.start, 4e-6 + 3e-7 + packed + 2 * 3e-7 + one_message) << "and two empty messages with rank 0";
+  EXPECT_DOUBLE_EQ(cost.finish, 4e-6 + 3e-7 + packed + one_message) << "rank 1 alone receives";
+  EXPECT_TRUE(cost.consolidated);
+  EXPECT_TRUE(cost.readers.empty());
+  ASSERT_EQ(cost.arrivals.size(), 3u);
+  EXPECT_EQ(cost.arrivals[0].peer, 0);
+  EXPECT_EQ(cost.arrivals[1].peer, 2);
+  EXPECT_DOUBLE_EQ(cost.arrivals[1].latency, 2e-6 + 20e-6) << "rank 2 tells rank 3, which sends";
+  EXPECT_EQ(cost.arrivals[2].peer, 3);
+  EXPECT_DOUBLE_EQ(cost.arrivals[2].latency, 20e-6);
+  for (const int i : {1, 2}) {
+    EXPECT_DOUBLE_EQ(cost.arrivals[static_cast<std::size_t>(i)].wire, 4000 / 1e9);
+    EXPECT_TRUE(cost.arrivals[static_cast<std::size_t>(i)].between_nodes);
+  }
+}
+
+TEST(CommunicationCosts, TheAdjointSwapsTheRolesOfRelays) {
+  const Machine machine = round_machine();
+  nn::StepPlan plan = exchange_plan(1000);
+  auto& work = std::get<nn::TransferWork>(plan.nodes[0].work);
+  work.adjoint = true;
+  const auto pairs = pairs_of_nodes();
+  const TransferCost relay = transfer_cost(plan, work, machine, description_of(machine, 4), pairs);
+  const double packed = 2 * (1e-7 + 4000 / 8e9), one_message = 1e-6, with_rank_0 = 3e-7;
+  EXPECT_DOUBLE_EQ(relay.start, 4e-6 + with_rank_0 + packed + one_message);
+  EXPECT_DOUBLE_EQ(relay.finish, 4e-6 + with_rank_0 + packed + one_message + 2 * 3e-7);
+  EXPECT_EQ(relay.readers, std::vector<int>{0}) << "rank 0 unpacks from the memory of rank 1";
+  EXPECT_DOUBLE_EQ(relay.answer, 2e-6);
+
+  // Rank 0 has no relay's work: one empty message in each direction, before and after it unpacks.
+  plan.rank = 0;
+  for (auto* const messages : {&work.items[0].plan.sends, &work.items[0].plan.receives}) (*messages)[0].peer = 1;
+  const TransferCost other = transfer_cost(plan, work, machine, description_of(machine, 4), pairs);
+  EXPECT_DOUBLE_EQ(other.finish, 4e-6 + 3e-7 + packed + 2 * 3e-7);
+  ASSERT_EQ(other.arrivals.size(), 2u);
+  EXPECT_DOUBLE_EQ(other.arrivals[1].latency, 20e-6 + 2e-6);
 }
 
 TEST(CommunicationCosts, MessagesOverOneLinkArriveOneAfterTheOther) {

@@ -63,7 +63,7 @@ LINKS = [("test_halo", "test_link_table", 4)]
 GROUPS = [("test_halo", "test_message_group", 4)]
 KFAC_COST = [("test_nn_pure", "test_kfac_cost", 0)]
 COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_layer_costs,"
-          "test_simulate", 0)]
+          "test_simulate,test_consolidated_transfers", 0)]
 MACHINE = [("test_model_pure", "test_kernel_times", 0)]
 SEARCH = [("test_model_pure", "test_choose_strategy", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
@@ -84,7 +84,8 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn", [NN]), ("model/choose_strategy", [SEARCH]), ("model/detail/whole_strategy", [SEARCH]),
           ("model/machine.cpp", [MACHINE, COSTS]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
-          ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
+          ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/node_pairs", [CONSOLIDATION]),
+          ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
           ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
           ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]),

@@ -72,8 +72,26 @@ TEST(MachineMeasurement, TheMemoryOfAJobIsSharedByTheRanksOfItsNode) {
   EXPECT_EQ(ranks_with_equal(comm, std::to_string(comm.rank())), 1);
   place.memory_bytes = 1e9;
   const model::Machine job = job_machine(std::nullopt, comm, place);
+  EXPECT_EQ(job.planning.direct_bytes, place.planning.direct_bytes);
   EXPECT_LT(job.memory_bytes, 1e9) << "besides the buffers there are libraries and batches";
   EXPECT_GT(job.memory_bytes, 0.9e9);
+}
+
+TEST(MachineMeasurement, AJobTakesTheSizesOfTransfersFromItsFile) {
+  const auto comm = aloni::test::make_communicator();
+  KernelPlace place = kernel_place(comm);
+  place.planning.consolidate_below = default_consolidate_below;
+  model::Machine file;
+  file.planning.direct_bytes = 5;
+  file.planning.consolidate_below = 6;
+  const model::Machine job = job_machine(file, comm, place);
+  EXPECT_EQ(job.planning.direct_bytes, place.planning.direct_bytes == unlimited_bytes ? unlimited_bytes : 5);
+  EXPECT_EQ(job.planning.consolidate_below, 6);
+  place.planning.direct_bytes = unlimited_bytes;  // of messages with checksums
+  place.planning.consolidate_below = 0;
+  const model::Machine checked = job_machine(file, comm, place);
+  EXPECT_EQ(checked.planning.direct_bytes, unlimited_bytes);
+  EXPECT_EQ(checked.planning.consolidate_below, 0);
 }
 
 TEST(MachineMeasurement, IsEqualOnAllRanks) {

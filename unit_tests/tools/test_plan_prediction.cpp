@@ -258,11 +258,18 @@ TEST(PlanPrediction, PlansTheRanksThatTheSearchHasPlaced) {
   EXPECT_EQ(in_order.prediction->placement_reason, "in order: the strategy is given");
 }
 
-TEST(PlanPrediction, SaysWhetherGhostsAreCopiedOrSent) {
-  EXPECT_EQ(copies_text(2048),
-            "copies     ranks of a node copy ghosts of 2048 B or more, and send shorter ones to each other");
-  EXPECT_EQ(copies_text(0), "copies     ranks of a node copy all ghosts from each other's memory");
-  EXPECT_EQ(copies_text(unlimited_bytes), "copies     ranks of a node send all ghosts to each other");
+TEST(PlanPrediction, SaysHowGhostsTravel) {
+  EXPECT_EQ(transfers_text(2048, 0, 2, 1),
+            "copies     ranks of a node copy ghosts of 2048 B or more, and send shorter ones to each other\n");
+  EXPECT_EQ(transfers_text(0, 4096, 2, 2), "copies     ranks of a node copy all ghosts from each other's memory\n");
+  EXPECT_EQ(transfers_text(0, 4096, 1, 1), "");
+  const std::string sent = "copies     ranks of a node send all ghosts to each other\n";
+  const auto between_nodes = [](Index below) { return transfers_text(unlimited_bytes, below, 4, 2); };
+  EXPECT_EQ(between_nodes(0), sent + "messages   from a node to another stay separate\n");
+  EXPECT_EQ(between_nodes(2048), sent +
+                                     "messages   from a node to another are joined into one if their mean is below "
+                                     "2048 B\n");
+  EXPECT_EQ(between_nodes(unlimited_bytes), sent + "messages   from a node to another are joined into one\n");
 }
 
 TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
@@ -278,6 +285,8 @@ TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
   EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("limits     by "));
   EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("copies     ranks of a node copy ghosts of 16.0 KiB or more"));
   EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["direct_bytes"], default_direct_bytes);
+  EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["consolidate_below"],
+            default_consolidate_below);
   EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["bucket_bytes"], p.bucket_bytes);
   EXPECT_EQ(of_given.prediction->bucket_bytes, machine.planning.bucket_bytes);
   EXPECT_THAT(to_text(given, of_given), HasSubstr("limits     by x86: those of its file"));
