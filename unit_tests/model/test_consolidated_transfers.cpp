@@ -135,5 +135,25 @@ TEST(ConsolidatedTransfers, DoNotChangeTheTimeOfTheirBytes) {
   EXPECT_NEAR(seconds(default_consolidate_below) / seconds(0), 1, 0.05);
 }
 
+/// Blocks of two columns, of one and of one: the ranks of a node get different numbers of bytes. Its rank 1 is the relay.
+TEST(ConsolidatedTransfers, ArriveForAllRanksOfANodeTogether) {
+  nn::NetworkDescription net = plane();
+  net.input = views::make_extents(1, {64, 4}, 4);
+  const nn::NetworkPlan layers = layers_of(net, "h2w3", 6, 1);
+  Machine machine = free_machine();
+  machine.ranks_per_node = 3;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-6;
+  const auto first_arrival = [&](Index below, int rank) {
+    machine.planning.consolidate_below = below;
+    for (const SimulatedAction& a : simulate(net, layers, machine, RoundTimes(0), {.timeline = true}).actions)
+      if (a.rank == rank && a.kind == nn::StepActionKind::finish) return a.end - a.start;
+    return 0.0;
+  };
+  EXPECT_GT(first_arrival(0, 2), 0);
+  EXPECT_GT(first_arrival(0, 0), 1.1 * first_arrival(0, 2));
+  EXPECT_NEAR(first_arrival(default_consolidate_below, 0), first_arrival(default_consolidate_below, 2), 1e-9);
+  EXPECT_NEAR(first_arrival(default_consolidate_below, 0), first_arrival(0, 0), 1e-9);
+}
+
 }  // namespace test_consolidated_transfers
 }  // namespace aloni::model
