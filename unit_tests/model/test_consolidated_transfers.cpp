@@ -135,7 +135,7 @@ TEST(ConsolidatedTransfers, DoNotChangeTheTimeOfTheirBytes) {
   EXPECT_NEAR(seconds(default_consolidate_below) / seconds(0), 1, 0.05);
 }
 
-/// Blocks of two columns, of one and of one: the ranks of a node get different numbers of bytes. Its rank 1 is the relay.
+/// Blocks of two columns, of one and of one: the ranks of a node get different numbers of bytes. Rank 1 is its relay.
 TEST(ConsolidatedTransfers, ArriveForAllRanksOfANodeTogether) {
   nn::NetworkDescription net = plane();
   net.input = views::make_extents(1, {64, 4}, 4);
