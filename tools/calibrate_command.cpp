@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -244,7 +245,9 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
                    "Draw measured and predicted times of messages and collectives to this file, as SVG")
       ->type_name("FILE.svg")
       ->take_last();
-  command_->add_option("--largest-bytes", largest_bytes_, "Size of the largest all-reduce, bytes")
+  command_
+      ->add_option("--largest-bytes", largest_bytes_,
+                   "Size of the largest all-reduce, bytes; if not given, less on slow links")
       ->capture_default_str()
       ->check(fits_64_bits)
       ->take_last();
@@ -317,10 +320,12 @@ void CalibrateCommand::save(const comm::Communicator& comm, const model::Machine
 
 MachineMeasurementOptions CalibrateCommand::measurement_options() const {
   MachineMeasurementOptions options{.seconds_per_probe = seconds_, .largest_sum_bytes = largest_bytes_};
+  if (command_->count("--largest-bytes") > 0) options.longest_message_seconds = std::numeric_limits<double>::infinity();
   if (!quick_) return options;
   const MachineMeasurementOptions quick = quick_measurement();
   options.seconds_per_probe = std::min(seconds_, quick.seconds_per_probe);
   options.largest_sum_bytes = std::min(largest_bytes_, quick.largest_sum_bytes);
+  options.longest_message_seconds = quick.longest_message_seconds;
   return options;
 }
 
@@ -333,7 +338,7 @@ std::vector<CommunicationTimes> CalibrateCommand::add_communication(const comm::
   Progress progress(comm.rank() == 0 ? ProgressStyle::automatic : ProgressStyle::none);
   const auto options_of = [&](const char* what) {
     return CollectiveMeasurementOptions{
-        .largest_bytes = probes.largest_sum_bytes,
+        .largest_bytes = largest_measured_bytes(machine, probes),
         .seconds_per_case = probes.seconds_per_probe / 25,
         .progress = [&progress, what](std::size_t done, std::size_t times) {
           if (progress.due())

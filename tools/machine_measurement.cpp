@@ -393,6 +393,16 @@ Index longest_to_consolidate(const comm::Communicator& group, int runs) {
   return static_cast<Index>(below);
 }
 
+std::size_t largest_measured_bytes(const model::Machine& machine, const MachineMeasurementOptions& options) {
+  double slowest = 0;
+  for (const model::LinkCosts& link : machine.links) slowest = std::max(slowest, link.seconds_per_byte);
+  constexpr double least = 64 << 10;
+  const double most = std::max(least, slowest > 0 ? options.longest_message_seconds / slowest : least);
+  std::size_t bytes = options.largest_sum_bytes;
+  while (static_cast<double>(bytes) > most) bytes /= 2;
+  return bytes;
+}
+
 int ranks_with_equal(const comm::Communicator& comm, const std::string& text) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   const std::uint64_t own = std::hash<std::string>{}(text);
@@ -428,8 +438,8 @@ model::Machine measure_machine(const comm::Communicator& comm, const MachineMeas
   machine.processor = measure_processor(comm, machine.planning, options.seconds_per_probe);
   machine.name = machine.processor.name;
   measure_links(comm, options.seconds_per_probe, machine);
-  const comm::Tuning tuning = comm::calibrate(
-      comm, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
+  const comm::Tuning tuning = comm::calibrate(comm, {.largest_bytes = largest_measured_bytes(machine, options),
+                                                     .seconds_per_case = options.seconds_per_probe / 25});
   machine.combine_seconds_per_byte = tuning.combine_seconds_per_byte;
   machine.planning.multiplications_per_slab = model::multiplications_per_slab(machine);
   if (comm.size() > 1) machine.all_reduces = {tuning};

@@ -21,12 +21,18 @@ namespace aloni::tools {
 struct MachineMeasurementOptions {
   double seconds_per_probe = 0.5;                         ///< there are about 10; sums take some seconds more
   std::size_t largest_sum_bytes = std::size_t{32} << 20;  ///< of the sums over ranks
+  /// Sums are not larger than a message that takes this long on the slowest link, but for 64 KiB.
+  double longest_message_seconds = 0.1;
 };
 
-/// Takes less than 20 s on two ranks.
+/// Takes less than 20 s on two ranks, also between two hosts with 1 Gbit/s.
 inline MachineMeasurementOptions quick_measurement() {
-  return {.seconds_per_probe = 0.1, .largest_sum_bytes = std::size_t{4} << 20};
+  return {.seconds_per_probe = 0.1, .largest_sum_bytes = std::size_t{4} << 20, .longest_message_seconds = 2e-3};
 }
+
+/// The largest message, halo exchange or collective to be measured on these links, in bytes: largest_sum_bytes, halved
+/// as often as needed.
+std::size_t largest_measured_bytes(const model::Machine& machine, const MachineMeasurementOptions& options);
 
 /// The model of this host's processor, or of the device on which kernels run; empty if the system does not tell.
 std::string processor_name();

@@ -77,6 +77,20 @@ TEST(MachineMeasurement, TheMemoryOfAJobIsSharedByTheRanksOfItsNode) {
   EXPECT_GT(job.memory_bytes, 0.9e9);
 }
 
+TEST(MachineMeasurement, SumsOverASlowLinkAreShorter) {
+  model::Machine machine;
+  machine.links[static_cast<std::size_t>(model::LinkKind::within_node)].seconds_per_byte = 1e-10;
+  auto& between = machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)].seconds_per_byte;
+  EXPECT_EQ(largest_measured_bytes(machine, {}), 32u << 20);
+  EXPECT_EQ(largest_measured_bytes(machine, quick_measurement()), 4u << 20);
+  between = 8e-9;  // 1 Gbit/s
+  EXPECT_EQ(largest_measured_bytes(machine, {}), 8u << 20);
+  EXPECT_EQ(largest_measured_bytes(machine, quick_measurement()), 128u << 10);
+  between = 8e-7;
+  EXPECT_EQ(largest_measured_bytes(machine, quick_measurement()), 64u << 10);
+  EXPECT_EQ(largest_measured_bytes(machine, {.largest_sum_bytes = 4096}), 4096u);
+}
+
 TEST(MachineMeasurement, AJobTakesTheSizesOfTransfersFromItsFile) {
   const auto comm = aloni::test::make_communicator();
   KernelPlace place = kernel_place(comm);
