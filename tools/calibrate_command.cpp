@@ -319,13 +319,11 @@ void CalibrateCommand::save(const comm::Communicator& comm, const model::Machine
 }
 
 MachineMeasurementOptions CalibrateCommand::measurement_options() const {
-  MachineMeasurementOptions options{.seconds_per_probe = seconds_, .largest_sum_bytes = largest_bytes_};
-  if (command_->count("--largest-bytes") > 0) options.longest_message_seconds = std::numeric_limits<double>::infinity();
-  if (!quick_) return options;
-  const MachineMeasurementOptions quick = quick_measurement();
-  options.seconds_per_probe = std::min(seconds_, quick.seconds_per_probe);
-  options.largest_sum_bytes = std::min(largest_bytes_, quick.largest_sum_bytes);
-  options.longest_message_seconds = quick.longest_message_seconds;
+  MachineMeasurementOptions options = quick_ ? quick_measurement() : MachineMeasurementOptions{};
+  options.seconds_per_probe = quick_ ? std::min(seconds_, options.seconds_per_probe) : seconds_;
+  if (command_->count("--largest-bytes") == 0) return options;
+  options.largest_sum_bytes = largest_bytes_;
+  options.longest_message_seconds = std::numeric_limits<double>::infinity();
   return options;
 }
 
