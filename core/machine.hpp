@@ -43,9 +43,9 @@ struct MachineDescription {
   /// memory. Fewer are sent. Two short messages, before and after the copy, take as long as this many bytes.
   /// unlimited_bytes: all are sent, because their messages carry checksums.
   Index direct_bytes = default_direct_bytes;
-  /// Two or more messages of a transfer from one node to another are joined into one if their mean length is below this
-  /// many bytes, and if the ranks of a node share memory; 0: none (halo/node_pairs.hpp). A joined message leaves when
-  /// all its values are packed, and takes one network interface. Longer ones leave one by one, by all interfaces.
+  /// Two or more messages of a transfer between two nodes are joined into one if their mean length is below this many
+  /// bytes; 0: none. The ranks of a node must share memory (halo/node_pairs.hpp). A joined message leaves when all its
+  /// values are packed, and takes one network interface. Longer ones leave one by one, by all interfaces.
   Index consolidate_below = default_consolidate_below;
   /// Largest fragment of a message between nodes, in bytes. The default is for TCP: Open MPI sends up to 64 KiB, its
   /// header included, without asking the receiver first. With remote direct memory access it is 1 GiB: asking costs

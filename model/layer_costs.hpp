@@ -11,8 +11,8 @@
 // reduced to the blocks around that rank: at most three in each dimension of space. Samples need one block. The block
 // of each rank stays as large as it was. So a plan for 4,096 ranks costs as much as one for nine. A sum over ranks is
 // priced for the number of ranks that the whole grid has. Sums and redistributions use the fits of a calibrated
-// machine, as simulate() does; otherwise its links. Messages between nodes count one by one, also those
-// that are joined.
+// machine, as simulate() does; otherwise its links. Messages between nodes count one by one, also those that
+// are joined.
 //
 // Pure.
 #include <aloni/model/candidates.hpp>

@@ -3,8 +3,8 @@
 // ranks. Private to model/.
 //
 // Which messages are joined depends on the plans of all ranks of a node. Ranks of a class have the plan of its lowest
-// rank, with peers at the same distance. So the pairs are exact if each rank is a class of its own, and where numbers
-// of neighbours differ by the same distance for all ranks of a class, as in an exchange of a regular grid.
+// rank, with peers at the same distance. So the pairs are exact if each rank is a class of its own. They are exact too
+// if all ranks of a class have their peers at the same distances, as in the exchange of a regular grid.
 #include <aloni/core/machine.hpp>
 #include <aloni/halo/node_pairs.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
