@@ -43,6 +43,7 @@ NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "f
       ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
 PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_16_bit", 3)]
 REPLICATED = [("test_nn", "test_replicated", 2)]
+TRAFFIC = [("test_nn", "test_traffic", 4)]
 PARTIAL = [("test_nn", "test_update,test_traffic", 2)]
 SCALING = [("test_nn_pure", "test_optimiser", 0), ("test_nn", "test_update", 2)]
 NUMBERS = [("test_core_pure", "test_16_bit_numbers", 0)]
@@ -79,6 +80,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/local/convolution_choice", [CHOICE]), ("nn/local/detail/column_sums", [POOLING]),
           ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
           ("nn/loss_scaling", [SCALING]), ("nn/local/norms", [SCALING]), ("nn/run/bind_layers", [SCALING, NN]),
+          ("nn/run/binder", [TRAFFIC, NN]),
           ("core/float16", [NUMBERS]), ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
           ("nn", [NN]), ("model/choose_strategy", [SEARCH]), ("model/detail/whole_strategy", [SEARCH]),

@@ -3,6 +3,7 @@
 #include "support/random_cases.hpp"
 #include "support/transport.hpp"
 
+#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -185,6 +187,46 @@ TEST(Traffic, WithATuningIsThatOfThePlan) {
   comm.set_tuning(tuning);
   EXPECT_EQ(comm::describe_machine(comm, local::machine_of_this_build(on_host)).tuning, tuning);
   expect_planned_traffic(comm, aloni::test::random_cases(5), 500);
+}
+
+/// Two nodes, each with half of the ranks: rows of blocks between the nodes, columns within.
+TEST(Traffic, OptionsDecideWhichMessagesBetweenNodesAreJoined) {
+  if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
+  const auto world = aloni::test::make_communicator();
+  const int per_node = world.size() / 2;
+  if (per_node < 2 || world.size() % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = per_node});
+  const Convolution convolution{4, square_window(2, 3, 1, 1), false};
+  const NetworkDescription net{.spatial_rank = 2,
+                               .input = views::make_extents(1, {16, 16}, 4),
+                               .layers = {{"first", convolution, {"input"}}, {"second", convolution, {"first"}}},
+                               .loss = Loss::mean_squared_error};
+  const Strategy strategy = Strategy::uniform(LayerSplit::parse("h2w" + std::to_string(per_node)));
+  const std::vector<int> nodes = comm::nodes_of_ranks(comm);
+  const auto between_nodes = [&] {
+    std::int64_t messages = 0;
+    for (const comm::PeerTraffic& peer : comm.traffic_by_peer())
+      if (nodes[static_cast<std::size_t>(peer.rank)] != nodes[static_cast<std::size_t>(comm.rank())])
+        messages += static_cast<std::int64_t>(peer.messages.messages_sent + peer.collectives.messages_sent);
+    return messages;
+  };
+  const Queue<Exec> queue;
+  const auto messages = [&](std::optional<Index> below) {
+    Parameters<float, Exec> parameters(comm, queue, net, 1);
+    Network<float, Exec> network(comm, queue, net, strategy, 1, parameters, {.consolidate_below = below});
+    network.train_step(queue);
+    const std::int64_t before = between_nodes();
+    network.train_step(queue);
+    const std::int64_t own = between_nodes() - before;
+    comm.barrier();
+    return comm.all_reduce(own, comm::Reduction::sum);
+  };
+  const std::int64_t separate = messages(0);
+  EXPECT_EQ(messages(1), separate) << "no message is shorter than a byte";
+  // Each rank has the one opposite to it as a neighbour, and those beside that one. Two messages of each exchange are
+  // left.
+  const std::int64_t neighbours = 3 * per_node - 2, exchanges = 3;  // of the input, of `first`, and of a gradient
+  EXPECT_EQ(messages({}), separate - exchanges * (2 * neighbours - 2));
 }
 
 /// A plan for ranks that share memory, on ranks that do not: the error comes at set-up and names the node.
