@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <map>
+#include <nlohmann/json.hpp>
 
 namespace aloni::tools {
 
@@ -58,6 +59,17 @@ std::string transfers_text(Index direct_bytes, Index consolidate_below, int rank
   if (consolidate_below == unlimited_bytes) return text + "are joined into one\n";
   if (consolidate_below == 0) return text + "stay separate\n";
   return text + fmt::format("are joined into one if their mean is below {}\n", bytes_text(consolidate_below));
+}
+
+void add_limits(const model::StepLimits& limits, Index direct_bytes, Index consolidate_below,
+                nlohmann::ordered_json& json) {
+  using Json = nlohmann::ordered_json;
+  json["limits"] = {{"reason", limits.reason},
+                    {"bucket_bytes", limits.bucket_bytes},
+                    {"chunk_bytes", limits.chunk_bytes},
+                    {"direct_bytes", direct_bytes},
+                    {"consolidate_below", consolidate_below},
+                    {"largest_overhead", limits.largest_overhead ? Json(*limits.largest_overhead) : Json()}};
 }
 
 }  // namespace aloni::tools

@@ -1,8 +1,10 @@
 #pragma once
 // The choices of a machine besides splits, as lines for people: the places of ranks on nodes, savings of memory, limits
-// of a step.
+// of a step. The limits are JSON too.
 #include <aloni/core/index.hpp>
+#include <aloni/model/step_limits.hpp>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -26,5 +28,10 @@ std::string limits_text(const std::string& machine, const std::string& reason);
 /// consolidate_below between nodes if one of them has several ranks. A line for each; empty for one rank.
 /// @pre 1 ≤ nodes ≤ ranks
 std::string transfers_text(Index direct_bytes, Index consolidate_below, int ranks, int nodes);
+
+/// Sets "limits" of an object: {"reason", "bucket_bytes", "chunk_bytes", "direct_bytes", "consolidate_below",
+/// "largest_overhead" (null: the limits of the machine)}.
+void add_limits(const model::StepLimits& limits, Index direct_bytes, Index consolidate_below,
+                nlohmann::ordered_json& json);
 
 }  // namespace aloni::tools

@@ -135,12 +135,12 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   if (choice) prediction.repeats_reason = choice->strategy.repeats_reason;
   if (choice) prediction.uniform = choice->strategy.uniform;
   if (choice) prediction.candidates = choice->strategy.candidates;
-  prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
-  prediction.bucket_bytes = planned.planning.bucket_bytes;
-  prediction.chunk_bytes = static_cast<Index>(planned.planning.chunk_bytes);
+  prediction.limits = {.bucket_bytes = planned.planning.bucket_bytes,
+                       .chunk_bytes = static_cast<Index>(planned.planning.chunk_bytes),
+                       .largest_overhead = request.largest_overhead,
+                       .reason = choice ? choice->limits.reason : "those of its file"};
   prediction.direct_bytes = planned.planning.direct_bytes;
   prediction.consolidate_below = planned.planning.consolidate_below;
-  prediction.largest_overhead = request.largest_overhead;
   prediction.memory_bytes = summary.peak_bytes;
   prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);
   return prediction;
@@ -165,7 +165,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   text += savings_text(prediction.savings_reason);
   text += repeats_text(prediction.repeats_reason);
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
-  text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
+  text += limits_text(prediction.machine, prediction.limits.reason) + "\n";
   text += transfers_text(prediction.direct_bytes, prediction.consolidate_below, prediction.ranks,
                          number_of_nodes({.nodes = prediction.nodes}));
   if (!prediction.feasible())

@@ -64,10 +64,8 @@ struct PlanPrediction {
   std::string placement_reason = {};                 ///< StrategyChoice::placement_reason, or that it is given
   std::string savings_reason = {};                   ///< StrategyChoice::savings_reason
   std::string repeats_reason = {};                   ///< StrategyChoice::repeats_reason
-  std::string limits_reason = {};                    ///< StepLimits::reason, or that those of the file count
-  Index bucket_bytes = 0, chunk_bytes = 0;           ///< StepLimits, likewise
+  model::StepLimits limits = {};                     ///< of the plan; the reason may be that those of the file count
   Index direct_bytes = 0, consolidate_below = 0;     ///< fields of MachineDescription
-  std::optional<double> largest_overhead = {};
   Index memory_bytes = 0, machine_memory_bytes = 0;  ///< of a rank: planned, and of the machine; 0: not known
 
   bool feasible() const { return machine_memory_bytes == 0 || memory_bytes <= machine_memory_bytes; }

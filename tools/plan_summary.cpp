@@ -7,6 +7,7 @@
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/convolution_report.hpp>
 #include <aloni/tools/objective_argument.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/step_sources.hpp>
@@ -75,12 +76,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   json["repeats_reason"] = prediction.repeats_reason;
   json["placement"] = {
       {"reason", prediction.placement_reason}, {"rank_of", prediction.rank_of}, {"node_of_rank", prediction.nodes}};
-  json["limits"] = {{"reason", prediction.limits_reason},
-                    {"bucket_bytes", prediction.bucket_bytes},
-                    {"chunk_bytes", prediction.chunk_bytes},
-                    {"direct_bytes", prediction.direct_bytes},
-                    {"consolidate_below", prediction.consolidate_below},
-                    {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
+  add_limits(prediction.limits, prediction.direct_bytes, prediction.consolidate_below, json);
   json["feasible"] = prediction.feasible();
   add_sources(prediction.sources, json);
   if (prediction.chosen) add_candidates(prediction.candidates, json);

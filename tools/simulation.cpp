@@ -292,13 +292,8 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"repeats_reason", result.repeats_reason}});
   json["placement"] = {
       {"reason", result.placement_reason}, {"rank_of", result.rank_of}, {"node_of_rank", result.nodes}};
-  const auto& overhead = result.limits.largest_overhead;
-  json["limits"] = {{"reason", result.limits.reason},
-                    {"bucket_bytes", result.limits.bucket_bytes},
-                    {"chunk_bytes", result.limits.chunk_bytes},
-                    {"direct_bytes", request.machine.planning.direct_bytes},
-                    {"consolidate_below", request.machine.planning.consolidate_below},
-                    {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
+  const MachineDescription& planning = request.machine.planning;
+  add_limits(result.limits, planning.direct_bytes, planning.consolidate_below, json);
   add_sources(sources_of(step), json);
   json["layers"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.grids.size(); ++i) {

@@ -280,15 +280,15 @@ TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
   PlanRequest chosen = request("resnet18", "n4", machine, 4), given = chosen, without = chosen;
   const PlanSummary of_chosen = predicted(chosen, machine, true), of_given = predicted(given, machine, false);
   const PlanPrediction& p = *of_chosen.prediction;
-  EXPECT_GT(p.bucket_bytes, machine.planning.bucket_bytes) << p.limits_reason;  // the latency is high
-  EXPECT_EQ(chosen.machine->bucket_bytes, p.bucket_bytes);
+  EXPECT_GT(p.limits.bucket_bytes, machine.planning.bucket_bytes) << p.limits.reason;  // the latency is high
+  EXPECT_EQ(chosen.machine->bucket_bytes, p.limits.bucket_bytes);
   EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("limits     by "));
   EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("copies     ranks of a node copy ghosts of 16.0 KiB or more"));
   EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["direct_bytes"], default_direct_bytes);
   EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["consolidate_below"],
             default_consolidate_below);
-  EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["bucket_bytes"], p.bucket_bytes);
-  EXPECT_EQ(of_given.prediction->bucket_bytes, machine.planning.bucket_bytes);
+  EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["bucket_bytes"], p.limits.bucket_bytes);
+  EXPECT_EQ(of_given.prediction->limits.bucket_bytes, machine.planning.bucket_bytes);
   EXPECT_THAT(to_text(given, of_given), HasSubstr("limits     by x86: those of its file"));
   EXPECT_THAT(to_text(without, summarise(without)), HasSubstr("limits     constants, no machine"));
 }
