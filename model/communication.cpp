@@ -62,7 +62,7 @@ void add_joined(const JoinedMessage& message, int rank, double wire, const Machi
   const LinkCosts near = machine.link(LinkKind::shared_memory);
   const LinkCosts far =
       detail::parcel_costs(machine, TransferMethod::messages, LinkKind::between_nodes, message.bytes).link;
-  const auto others = [&](const std::vector<int>& ranks) { return static_cast<double>(ranks.size() - 1); };
+  const auto others = [](const std::vector<int>& ranks) { return static_cast<double>(ranks.size() - 1); };
   if (std::ranges::find(message.senders, rank) != message.senders.end()) {
     if (rank == message.relay_from) {  // hears that all have packed, sends, and allows them to pack again
       cost.start += 2 * others(message.senders) * near.seconds_per_message + far.seconds_per_message;
@@ -86,7 +86,7 @@ void add_joined(const JoinedMessage& message, int rank, double wire, const Machi
   cost.finish += far.seconds_per_message + 2 * others(message.receivers) * near.seconds_per_message;
   for (const int receiver : message.receivers)
     if (receiver != rank) cost.readers.push_back(receiver);
-  if (message.receivers.size() > 1) cost.answer = near.latency;
+  if (message.receivers.size() > 1) cost.answer = std::max(cost.answer, near.latency);
 }
 
 /// Empty for `automatic`, which a plan has where there is nothing to add.
