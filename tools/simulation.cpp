@@ -86,14 +86,16 @@ bool lists_messages(const SimulationRequest& request, const SimulationCase& whic
 std::vector<MessagesBetween> messages_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                                          const MachineDescription& machine, const model::SimulationOptions& options,
                                          int ranks) {
+  std::vector<nn::StepPlan> plans;
+  for (int rank = 0; rank < ranks; ++rank)
+    plans.push_back(nn::plan_step(network, layers, rank, options.kind, machine, options.step));
+  const std::vector<std::vector<nn::PeerMessages>> of_ranks = nn::messages_of_ranks(plans, machine);
   std::vector<MessagesBetween> messages;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const nn::StepPlan plan = nn::plan_step(network, layers, rank, options.kind, machine, options.step);
-    for (const nn::PeerMessages& m : nn::messages_by_peer(plan, machine))
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const nn::PeerMessages& m : of_ranks[static_cast<std::size_t>(rank)])
       if (m.messages_sent > 0)
         messages.push_back(
             {rank, m.peer, options.micro_batches * m.messages_sent, options.micro_batches * m.bytes_sent});
-  }
   return messages;
 }
 

@@ -67,7 +67,7 @@ struct SimulatedCase {
   std::string placement_reason = {};    ///< StrategyChoice::placement_reason, or that the strategy is given
   model::StepLimits limits = {};        ///< of model::choose_step_limits() if the model chose the strategy
   /// With SimulationRequest::messages, on at most most_ranks_with_messages ranks: of the transfers of a step, without
-  /// sums over ranks.
+  /// sums over ranks (nn::messages_of_ranks()).
   std::vector<MessagesBetween> messages = {};
   /// With SimulationRequest::timeline: of each rank that was walked, as nn::trace_of() makes it. Time 0 is the end of
   /// the step before.
@@ -99,11 +99,10 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "kernel_source_share", "kernel_error"}], "messages": [{"from", "to", "messages", "bytes"}]}], "run"}.
 ///
 /// The members of a single case are at the top too. Sources and errors are those of step_sources.hpp. The list of
-/// messages is null without SimulationRequest::messages, and for too many ranks. Those that are joined between nodes
-/// count one by one. For throughput "requested_batch" is the batch of the case. With a variation "step_seconds_mean",
-/// "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which is without it as all others are. Numbers
-/// are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and layers are those of the
-/// slowest rank.
+/// messages is null without SimulationRequest::messages, and for too many ranks. For throughput "requested_batch" is
+/// the batch of the case. With a variation "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow
+/// "step_seconds", which is without it as all others are. Numbers are null if nothing was simulated. "forward_seconds"
+/// includes the loss. Times of phases and layers are those of the slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
 }  // namespace aloni::tools

@@ -1,6 +1,7 @@
 #include <aloni/model/detail/consolidated_transfers.hpp>
 
 #include <aloni/model/communication.hpp>
+#include <aloni/nn/plan/cost.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +18,7 @@ constexpr int no_rank = -1;
 ConsolidatedTransfers::ConsolidatedTransfers(std::vector<const nn::StepPlan*> plans, const std::vector<int>& class_of,
                                              const MachineDescription& description)
     : plans_(std::move(plans)), class_of_(class_of), description_(description), far_parcels_(plans_.size()) {
-  const bool joins = description.on_host && description.shared_memory && description.consolidate_below > 0;
-  if (!joins || description.nodes.empty()) return;
+  if (!nn::joins_messages(description)) return;
   const int nodes = std::ranges::max(description.nodes) + 1;
   ranks_of_node_.resize(static_cast<std::size_t>(nodes));
   for (std::size_t r = 0; r < description.nodes.size(); ++r)

@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/cost.hpp>
 
 #include <aloni/core/comm/all_reduce_traffic.hpp>
+#include <aloni/halo/node_pairs.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 
@@ -162,9 +163,13 @@ double flops(const NormWork& w) {
 
 // --- communication ---
 
-/// Adds the messages of one transfer, by the ranks that this one sends to or receives from.
+using MessagesByPeer = std::map<int, PeerMessages>;
+using Ways = std::set<std::pair<int, int>>;  // from a rank to another
+
+/// Adds the messages of one transfer, by the ranks that this one sends to or receives from, without those on ways of
+/// `joined`.
 void add_messages(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine,
-                  std::map<int, PeerMessages>& peers) {
+                  MessagesByPeer& peers, const Ways& joined = {}) {
   std::map<int, Index> destinations, sources;  // bytes by rank
   for (const TransferItemPlan& item : work.items) {
     const Index element = bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
@@ -177,12 +182,14 @@ void add_messages(const StepPlan& plan, const TransferWork& work, const MachineD
     return machine.share_memory(plan.rank, peer) && bytes >= machine.direct_bytes;
   };
   for (const auto& [peer, bytes] : destinations) {
+    if (joined.contains({plan.rank, peer})) continue;
     PeerMessages& p = peers[peer];
     p.bytes_sent += bytes;
     ++p.messages_sent;
     if (is_copied(peer, bytes)) ++p.messages_received;
   }
   for (const auto& [peer, bytes] : sources) {
+    if (joined.contains({peer, plan.rank})) continue;
     PeerMessages& p = peers[peer];
     p.bytes_received += bytes;
     ++p.messages_received;
@@ -190,9 +197,28 @@ void add_messages(const StepPlan& plan, const TransferWork& work, const MachineD
   }
 }
 
+std::vector<PeerMessages> list_of(MessagesByPeer&& sums) {
+  std::vector<PeerMessages> peers;
+  for (auto& [peer, sum] : sums) {
+    sum.peer = peer;
+    peers.push_back(sum);
+  }
+  return peers;
+}
+
+/// The values that this rank sends in the forward direction, also if `work` is the adjoint.
+void add_parcels(const StepPlan& plan, const TransferWork& work, std::vector<halo::Parcel>& parcels) {
+  std::map<int, Index> bytes;  // by rank
+  for (const TransferItemPlan& item : work.items)
+    for (const Message& m : item.plan.sends)
+      bytes[m.peer] += m.elements * bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
+  for (const auto& [peer, sum] : bytes)
+    if (sum > 0) parcels.push_back({.from = plan.rank, .to = peer, .bytes = static_cast<std::size_t>(sum)});
+}
+
 NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
   NodeCost c;
-  std::map<int, PeerMessages> peers;
+  MessagesByPeer peers;
   add_messages(plan, work, machine, peers);
   for (const auto& [peer, p] : peers)
     c += {.bytes_sent = p.bytes_sent,
@@ -241,16 +267,70 @@ NodeCost& NodeCost::operator+=(const NodeCost& o) {
 }
 
 std::vector<PeerMessages> messages_by_peer(const StepPlan& plan, const MachineDescription& machine) {
-  std::map<int, PeerMessages> sums;
+  MessagesByPeer sums;
   for (const PlanNode& node : plan.nodes)
     if (const auto* const transfer = std::get_if<TransferWork>(&node.work))
       add_messages(plan, *transfer, machine, sums);
-  std::vector<PeerMessages> peers;
-  for (auto& [peer, sum] : sums) {
-    sum.peer = peer;
-    peers.push_back(sum);
+  return list_of(std::move(sums));
+}
+
+bool joins_messages(const MachineDescription& machine) {
+  return machine.on_host && machine.shared_memory && machine.consolidate_below > 0 && !machine.nodes.empty();
+}
+
+std::vector<std::vector<PeerMessages>> messages_of_ranks(const std::vector<StepPlan>& plans,
+                                                         const MachineDescription& machine) {
+  std::map<int, std::vector<const TransferWork*>> transfers;  // by communication, then by rank
+  for (std::size_t r = 0; r < plans.size(); ++r) {
+    for (const PlanNode& node : plans[r].nodes) {
+      const auto* const work = std::get_if<TransferWork>(&node.work);
+      if (!work) continue;
+      auto& of_ranks = transfers[node.communication];
+      of_ranks.resize(plans.size());
+      of_ranks[r] = work;
+    }
   }
-  return peers;
+  std::vector<MessagesByPeer> sums(plans.size());
+  const auto count = [&](int from, int to, std::size_t bytes) {
+    PeerMessages &sent = sums[static_cast<std::size_t>(from)][to], &received = sums[static_cast<std::size_t>(to)][from];
+    ++sent.messages_sent;
+    ++received.messages_received;
+    sent.bytes_sent += static_cast<Index>(bytes);
+    received.bytes_received += static_cast<Index>(bytes);
+  };
+  for (const auto& [communication, of_ranks] : transfers) {
+    std::vector<halo::NodePair> pairs;
+    if (joins_messages(machine)) {
+      std::vector<halo::Parcel> parcels;
+      for (std::size_t r = 0; r < plans.size(); ++r)
+        if (of_ranks[r]) add_parcels(plans[r], *of_ranks[r], parcels);
+      pairs = halo::pair_nodes(std::move(parcels), machine.nodes, static_cast<std::size_t>(machine.consolidate_below));
+    }
+    const bool adjoint = std::ranges::any_of(of_ranks, [](const TransferWork* work) { return work && work->adjoint; });
+    Ways joined;
+    for (const halo::NodePair& pair : pairs)
+      for (const halo::Parcel& p : pair.parcels)
+        joined.insert(adjoint ? std::pair(p.to, p.from) : std::pair(p.from, p.to));
+    for (std::size_t r = 0; r < plans.size(); ++r)
+      if (of_ranks[r]) add_messages(plans[r], *of_ranks[r], machine, sums[r], joined);
+    for (const halo::NodePair& pair : pairs) {
+      const int relay_from = adjoint ? pair.relay_to : pair.relay_from;
+      const int relay_to = adjoint ? pair.relay_from : pair.relay_to;
+      const auto with_relay = [&](const std::vector<int>& ranks, int relay) {  // one message in each direction
+        for (const int rank : ranks) {
+          if (rank == relay) continue;
+          count(rank, relay, 0);
+          count(relay, rank, 0);
+        }
+      };
+      with_relay(adjoint ? pair.receivers() : pair.senders(), relay_from);
+      count(relay_from, relay_to, pair.bytes);
+      with_relay(adjoint ? pair.senders() : pair.receivers(), relay_to);
+    }
+  }
+  std::vector<std::vector<PeerMessages>> of_ranks;
+  for (MessagesByPeer& sum : sums) of_ranks.push_back(list_of(std::move(sum)));
+  return of_ranks;
 }
 
 NodeCost words_of_a_round(int position, int ranks) {

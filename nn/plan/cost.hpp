@@ -19,8 +19,9 @@
 // Messages. bytes_sent is payload, whether it travels in a message or the receiver copies it from the sender's memory.
 // A transfer has one message for each rank that it sends to, also if several tensors travel. If the receiver copies
 // the values, this message is empty, and an empty answer follows the copy (MachineDescription::direct_bytes). Adjoint
-// transfers swap sends and receives. Consolidation of messages between nodes (halo/transfer.hpp) is not counted: it
-// changes the ranks that send, not the bytes. Communicator::traffic_by_peer counts the same messages and bytes.
+// transfers swap sends and receives. Messages that are joined between nodes (halo/node_pairs.hpp) count one by one: the
+// plans of other ranks decide which ones are joined, see messages_of_ranks(). Communicator::traffic_by_peer counts the
+// same messages and bytes.
 // A reduction has the messages of the algorithm that the engine chooses without tuning on the nodes of the machine
 // (core/comm/all_reduce_traffic.hpp). In shared memory its messages are empty. Then the values that other ranks read
 // from this rank count as sent, and so do the results that it writes into their memory. Device libraries (NCCL) choose
@@ -70,6 +71,15 @@ struct PeerMessages {
 /// PeerTraffic::messages of Communicator::traffic_by_peer().
 /// @pre `machine` describes all ranks of the plan
 std::vector<PeerMessages> messages_by_peer(const StepPlan& plan, const MachineDescription& machine = {});
+
+/// The same for all ranks, with the messages that are joined between nodes: empty ones between the ranks of a node and
+/// their relay, and one between the relays. traffic_by_peer() counts these in PeerTraffic::collectives.
+/// @pre `plans` are those of all ranks, by rank; `machine` describes them
+std::vector<std::vector<PeerMessages>> messages_of_ranks(const std::vector<StepPlan>& plans,
+                                                         const MachineDescription& machine = {});
+
+/// Whether transfers of this machine join messages between nodes.
+bool joins_messages(const MachineDescription& machine);
 
 /// Bytes of the packed messages of a transfer, to and from ranks whose memory this rank cannot read.
 Index packed_bytes(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine = {});

@@ -14,10 +14,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace aloni::nn::test {
@@ -81,6 +83,16 @@ void expect_messages(const std::map<int, PeerMessages>& before, const std::map<i
   EXPECT_TRUE(expected.empty()) << "messages to ranks of which the communicator knows nothing";
 }
 
+/// Adds `times` times the messages with all peers.
+void add(NodeCost& sum, const std::vector<PeerMessages>& peers, int times) {
+  for (const PeerMessages& p : peers) {
+    sum.bytes_sent += times * p.bytes_sent;
+    sum.bytes_received += times * p.bytes_received;
+    sum.messages_sent += times * p.messages_sent;
+    sum.messages_received += times * p.messages_received;
+  }
+}
+
 /// Random networks from seeds above `first`. Returns the number of networks that have more sums of gradients, or more
 /// chunks, than with the default sizes.
 int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
@@ -113,14 +125,22 @@ int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint6
     for (int step = 0; step < steps; ++step) network.train_step(queue);
     const NodeCost traffic = counted(comm, before);
     const std::map<int, PeerMessages> messages_after = messages_so_far(comm);
-    const auto planned_for = [&](const MachineDescription& m) {
-      return plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(), StepKind::training, m,
+    const auto planned_on = [&](int rank, const MachineDescription& m) {
+      return plan_step(net, plan_network(net, splits, comm.size(), samples), rank, StepKind::training, m,
                        {.split_parameters = split, .update = false});
     };
+    const auto planned_for = [&](const MachineDescription& m) { return planned_on(comm.rank(), m); };
     const StepPlan plan = planned_for(machine);
-    const NodeCost planned = cost(plan, machine).total();
+    NodeCost planned = cost(plan, machine).total();
+    if (joins_messages(machine)) {
+      std::vector<StepPlan> plans;
+      for (int r = 0; r < comm.size(); ++r) plans.push_back(planned_on(r, machine));
+      add(planned, messages_of_ranks(plans, machine)[static_cast<std::size_t>(comm.rank())], 1);
+      add(planned, messages_by_peer(plan, machine), -1);
+    } else {
+      expect_messages(messages_before, messages_after, steps, messages_by_peer(plan, machine));
+    }
     expect_equal(traffic, steps, planned);
-    expect_messages(messages_before, messages_after, steps, messages_by_peer(plan, machine));
     if (planned.messages_received > cost(plan, by_default).total().messages_received) ++copies_more;
     if (plan.communications > planned_for(by_default).communications) ++sums_more;
   }
@@ -227,6 +247,73 @@ TEST(Traffic, OptionsDecideWhichMessagesBetweenNodesAreJoined) {
   // left.
   const std::int64_t neighbours = 3 * per_node - 2, exchanges = 3;  // of the input, of `first`, and of a gradient
   EXPECT_EQ(messages({}), separate - exchanges * (2 * neighbours - 2));
+}
+
+TEST(Traffic, OfATrainingStepOnTwoNodesIsThatOfThePlans) {
+  if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
+  const int ranks = aloni::test::make_communicator().size();
+  if (ranks < 4 || ranks % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
+  expect_planned_traffic(comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = ranks / 2}), aloni::test::random_cases(24),
+                         9000);
+}
+
+/// Of networks whose forward pass has no sums over ranks: all its messages are those of transfers.
+TEST(Traffic, OfJoinedMessagesIsThatOfThePlansOfAllRanks) {
+  if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
+  const auto world = aloni::test::make_communicator();
+  const int per_node = world.size() / 2;
+  if (per_node < 2 || world.size() % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = per_node});
+  MachineDescription machine = comm::describe_machine(comm, local::machine_of_this_build(on_host));
+  const Queue<Exec> queue;
+  int joined = 0;
+  for (int i = 0; i < aloni::test::random_cases(24); ++i) {
+    Dice dice(7000 + static_cast<std::uint64_t>(i));
+    const NetworkDescription net = random_network(dice, Kinds::all);
+    const Index samples = dice(1, 5);
+    const Strategy strategy = random_strategy(dice, net, splits_for(comm.size(), net.spatial_rank));
+    SCOPED_TRACE("case " + std::to_string(i) + ", strategy " + to_string(strategy));
+    machine.consolidate_below = i % 3 == 0 ? 0 : i % 3 == 1 ? 300 : default_consolidate_below;
+    Parameters<float, Exec> parameters(comm, queue, net, 1);
+    Network<float, Exec> network(comm, queue, net, strategy, samples, parameters,
+                                 {.inference = true, .consolidate_below = machine.consolidate_below});
+    const auto plans_of = [&](const MachineDescription& m) {
+      std::vector<StepPlan> plans;
+      const NetworkPlan layers = plan_network(net, resolve(strategy, net, comm.size()), comm.size(), samples);
+      for (int r = 0; r < comm.size(); ++r) plans.push_back(plan_step(net, layers, r, StepKind::inference, m));
+      return plans;
+    };
+    const std::vector<StepPlan> plans = plans_of(machine);
+    const auto sums = [](const PlanNode& n) {
+      return n.phase == StepPhase::forward && std::holds_alternative<ReductionWork>(n.work);
+    };
+    if (std::ranges::any_of(plans[0].nodes, sums)) continue;
+    network.forward(queue, Mode::evaluation);
+    comm.barrier();
+    const auto so_far = [&] {
+      std::map<int, PeerMessages> peers;
+      for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
+        PeerMessages& p = peers[peer.rank];
+        for (const comm::TrafficCounters* c : {&peer.messages, &peer.collectives}) {
+          p.bytes_sent += static_cast<Index>(c->bytes_sent);
+          p.bytes_received += static_cast<Index>(c->bytes_received);
+          p.messages_sent += static_cast<Index>(c->messages_sent);
+          p.messages_received += static_cast<Index>(c->messages_received);
+        }
+      }
+      peers.erase(comm.rank());
+      return peers;
+    };
+    const std::map<int, PeerMessages> before = so_far();
+    network.forward(queue, Mode::evaluation);
+    const auto all = messages_of_ranks(plans, machine);
+    expect_messages(before, so_far(), 1, all[static_cast<std::size_t>(comm.rank())]);
+    MachineDescription separate = machine;
+    separate.consolidate_below = 0;
+    joined += all != messages_of_ranks(plans, separate) ? 1 : 0;
+    comm.barrier();
+  }
+  EXPECT_GT(joined, 0);
 }
 
 /// A plan for ranks that share memory, on ranks that do not: the error comes at set-up and names the node.
