@@ -8,8 +8,9 @@ namespace aloni::halo {
 
 namespace {
 
-constexpr std::size_t line = 64;  // bytes of a cache line; each parcel begins on a line of its own
-constexpr std::size_t aligned(std::size_t n) { return (n + line - 1) / line * line; }
+constexpr std::size_t aligned(std::size_t n) {
+  return (n + parcel_alignment - 1) / parcel_alignment * parcel_alignment;
+}
 
 /// The ranks that send, or the ranks that receive.
 std::vector<int> ranks_of(const NodePair& pair, int Parcel::*end) {
@@ -24,6 +25,12 @@ std::vector<int> ranks_of(const NodePair& pair, int Parcel::*end) {
 
 std::vector<int> NodePair::senders() const { return ranks_of(*this, &Parcel::from); }
 std::vector<int> NodePair::receivers() const { return ranks_of(*this, &Parcel::to); }
+
+NodePair reversed(NodePair pair) {
+  std::swap(pair.relay_from, pair.relay_to);
+  for (Parcel& p : pair.parcels) std::swap(p.from, p.to);
+  return pair;
+}
 
 std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const int> node_of, std::size_t below) {
   std::map<std::pair<int, int>, NodePair> pairs;

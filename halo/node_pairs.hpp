@@ -33,6 +33,12 @@ struct NodePair {
   std::vector<int> receivers() const;  ///< each once, ascending
 };
 
+/// Bytes of a cache line: each parcel of a message begins on one of its own.
+inline constexpr std::size_t parcel_alignment = 64;
+
+/// The pair for values that travel back, as in an adjoint: the ends of all parcels and the relays are swapped.
+NodePair reversed(NodePair pair);
+
 /// The pairs of nodes with at least two parcels whose mean length is below `below` bytes. Each pair takes its relays
 /// from the ranks with parcels for that pair, so that relays are spread.
 /// parcels: all parcels that leave or enter this rank's node. node_of: the node of each rank, numbered from 0.

@@ -33,60 +33,45 @@ TransferParcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& wo
   return parcel;
 }
 
-/// A message for a whole node, in the direction in which its values travel.
-struct JoinedMessage {
-  explicit JoinedMessage(const halo::NodePair& pair, bool adjoint)
-      : bytes(static_cast<double>(pair.bytes)),
-        relay_from(adjoint ? pair.relay_to : pair.relay_from),
-        relay_to(adjoint ? pair.relay_from : pair.relay_to),
-        senders(adjoint ? pair.receivers() : pair.senders()),
-        receivers(adjoint ? pair.senders() : pair.receivers()) {
-    for (const halo::Parcel& p : pair.parcels)
-      ways.push_back(adjoint ? std::pair(p.to, p.from) : std::pair(p.from, p.to));
-  }
-  double bytes;
-  int relay_from, relay_to;
-  std::vector<int> senders, receivers;
-  std::vector<std::pair<int, int>> ways;  // from a rank to another
-};
-
-bool carries(const std::vector<JoinedMessage>& joined, int from, int to) {
-  return std::ranges::any_of(joined, [&](const JoinedMessage& message) {
-    return std::ranges::find(message.ways, std::pair(from, to)) != message.ways.end();
+bool carries(const std::vector<halo::NodePair>& joined, int from, int to) {
+  return std::ranges::any_of(joined, [&](const halo::NodePair& pair) {
+    return std::ranges::any_of(pair.parcels, [&](const halo::Parcel& p) { return p.from == from && p.to == to; });
   });
 }
 
 /// The empty messages of halo/detail/consolidation.hpp around a joined message, and its arrival. `wire`: the time of
 /// all bytes for this rank from other nodes.
-void add_joined(const JoinedMessage& message, int rank, double wire, const Machine& machine, TransferCost& cost) {
+void add_joined(const halo::NodePair& pair, int rank, double wire, const Machine& machine, TransferCost& cost) {
   const LinkCosts near = machine.link(LinkKind::shared_memory);
   const LinkCosts far =
-      detail::parcel_costs(machine, TransferMethod::messages, LinkKind::between_nodes, message.bytes).link;
+      detail::parcel_costs(machine, TransferMethod::messages, LinkKind::between_nodes, static_cast<double>(pair.bytes))
+          .link;
   const auto others = [](const std::vector<int>& ranks) { return static_cast<double>(ranks.size() - 1); };
-  if (std::ranges::find(message.senders, rank) != message.senders.end()) {
-    if (rank == message.relay_from) {  // hears that all have packed, sends, and allows them to pack again
-      cost.start += 2 * others(message.senders) * near.seconds_per_message + far.seconds_per_message;
+  const std::vector<int> senders = pair.senders(), receivers = pair.receivers();
+  if (std::ranges::find(senders, rank) != senders.end()) {
+    if (rank == pair.relay_from) {  // hears that all have packed, sends, and allows them to pack again
+      cost.start += 2 * others(senders) * near.seconds_per_message + far.seconds_per_message;
     } else {
       cost.start += near.seconds_per_message;
       cost.finish += near.seconds_per_message;
-      for (const int sender : message.senders)
+      for (const int sender : senders)
         if (sender != rank) cost.arrivals.push_back({sender, 2 * near.latency, 0, false});
     }
   }
-  if (std::ranges::find(message.receivers, rank) == message.receivers.end()) return;
+  if (std::ranges::find(receivers, rank) == receivers.end()) return;
   cost.consolidated = true;
-  for (const int sender : message.senders) {
-    const double within = (sender != message.relay_from ? 1 : 0) + (rank != message.relay_to ? 1 : 0);
+  for (const int sender : senders) {
+    const double within = (sender != pair.relay_from ? 1 : 0) + (rank != pair.relay_to ? 1 : 0);
     cost.arrivals.push_back({sender, within * near.latency + far.latency, wire, true});
   }
-  if (rank != message.relay_to) {
+  if (rank != pair.relay_to) {
     cost.finish += 2 * near.seconds_per_message;
     return;
   }
-  cost.finish += far.seconds_per_message + 2 * others(message.receivers) * near.seconds_per_message;
-  for (const int receiver : message.receivers)
+  cost.finish += far.seconds_per_message + 2 * others(receivers) * near.seconds_per_message;
+  for (const int receiver : receivers)
     if (receiver != rank) cost.readers.push_back(receiver);
-  if (message.receivers.size() > 1) cost.answer = std::max(cost.answer, near.latency);
+  if (receivers.size() > 1) cost.answer = std::max(cost.answer, near.latency);
 }
 
 /// Empty for `automatic`, which a plan has where there is nothing to add.
@@ -195,8 +180,8 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
   const auto is_direct = [&](LinkKind link, double bytes) {
     return link == LinkKind::shared_memory && bytes >= static_cast<double>(description.direct_bytes);
   };
-  std::vector<JoinedMessage> joined;
-  for (const halo::NodePair& pair : consolidated) joined.emplace_back(pair, work.adjoint);
+  std::vector<halo::NodePair> joined;  // in the direction in which the values travel
+  for (const halo::NodePair& pair : consolidated) joined.push_back(work.adjoint ? halo::reversed(pair) : pair);
   cost.start = machine.exchange_seconds / 2;
   cost.finish = machine.exchange_seconds / 2;
   for (const auto& [peer, parcel] : parcels_of(plan, work, true)) {
@@ -230,8 +215,8 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
     cost.finish += costs.link.seconds_per_message;
     cost.arrivals.push_back({peer, costs.link.latency, wire, kind == LinkKind::between_nodes});
   }
-  for (const JoinedMessage& message : joined)
-    add_joined(message, plan.rank, wires[static_cast<std::size_t>(LinkKind::between_nodes)], machine, cost);
+  for (const halo::NodePair& pair : joined)
+    add_joined(pair, plan.rank, wires[static_cast<std::size_t>(LinkKind::between_nodes)], machine, cost);
   cost.start += seconds_per_call / 2;
   cost.finish += seconds_per_call / 2;
   if (parcels > 0 && fitted == parcels) cost.source = CommunicationSource::fit;

@@ -17,8 +17,6 @@ using comm::Region;
 using comm::Schedule;
 using comm::Step;
 
-constexpr std::size_t line = 64;  // bytes of a cache line
-
 std::vector<int> nodes_of_ranks(const Communicator& comm, const Communicator& node) {
   std::map<std::int64_t, int> numbers;
   std::vector<int> nodes;
@@ -92,8 +90,8 @@ Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgo
   comm::collectively(comm, "aloni::halo::Transfer: memory for consolidated messages", [&] {
     if (bytes == 0) return;
     const auto heap = comm.shared_memory();
-    memory_ = std::shared_ptr<std::byte>(static_cast<std::byte*>(heap->allocate(bytes, line)),
-                                         [heap, bytes](std::byte* p) { heap->deallocate(p, bytes, line); });
+    memory_ = std::shared_ptr<std::byte>(static_cast<std::byte*>(heap->allocate(bytes, parcel_alignment)),
+                                         [heap, bytes](std::byte* p) { heap->deallocate(p, bytes, parcel_alignment); });
     std::fill_n(memory_.get(), bytes, std::byte{0});
   });
 
@@ -159,13 +157,10 @@ Consolidation::Direction Consolidation::make_direction(const Communicator& comm,
   const int rank = comm.rank();
   Steps move(rank), release(rank);
   Direction direction;
-  for (const NodePair& pair : pairs) {
-    std::vector<int> sources = pair.senders(), destinations = pair.receivers();
-    int here = pair.relay_from, there = pair.relay_to;
-    if (backwards) {
-      std::swap(sources, destinations);
-      std::swap(here, there);
-    }
+  for (const NodePair& forward : pairs) {
+    const NodePair pair = backwards ? reversed(forward) : forward;
+    const std::vector<int> sources = pair.senders(), destinations = pair.receivers();
+    const int here = pair.relay_from, there = pair.relay_to;
     const Region all{comm::Buffer::output, pair.place, static_cast<Index>(pair.bytes)};
     if (rank == here) {
       std::vector<int> packed;

@@ -308,14 +308,13 @@ std::vector<std::vector<PeerMessages>> messages_of_ranks(const std::vector<StepP
     }
     const bool adjoint = std::ranges::any_of(of_ranks, [](const TransferWork* work) { return work && work->adjoint; });
     Ways joined;
-    for (const halo::NodePair& pair : pairs)
-      for (const halo::Parcel& p : pair.parcels)
-        joined.insert(adjoint ? std::pair(p.to, p.from) : std::pair(p.from, p.to));
+    for (halo::NodePair& pair : pairs) {
+      if (adjoint) pair = halo::reversed(std::move(pair));
+      for (const halo::Parcel& p : pair.parcels) joined.insert({p.from, p.to});
+    }
     for (std::size_t r = 0; r < plans.size(); ++r)
       if (of_ranks[r]) add_messages(plans[r], *of_ranks[r], machine, sums[r], joined);
     for (const halo::NodePair& pair : pairs) {
-      const int relay_from = adjoint ? pair.relay_to : pair.relay_from;
-      const int relay_to = adjoint ? pair.relay_from : pair.relay_to;
       const auto with_relay = [&](const std::vector<int>& ranks, int relay) {  // one message in each direction
         for (const int rank : ranks) {
           if (rank == relay) continue;
@@ -323,9 +322,9 @@ std::vector<std::vector<PeerMessages>> messages_of_ranks(const std::vector<StepP
           count(relay, rank, 0);
         }
       };
-      with_relay(adjoint ? pair.receivers() : pair.senders(), relay_from);
-      count(relay_from, relay_to, pair.bytes);
-      with_relay(adjoint ? pair.senders() : pair.receivers(), relay_to);
+      with_relay(pair.senders(), pair.relay_from);
+      count(pair.relay_from, pair.relay_to, pair.bytes);
+      with_relay(pair.receivers(), pair.relay_to);
     }
   }
   std::vector<std::vector<PeerMessages>> of_ranks;

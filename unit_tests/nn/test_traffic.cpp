@@ -54,14 +54,17 @@ void expect_equal(const NodeCost& counted, int steps, const NodeCost& planned, c
   EXPECT_EQ(counted.messages_received, steps * planned.messages_received + besides.messages_received);
 }
 
-/// Messages to and from each other rank so far: transfers, without collectives.
-std::map<int, PeerMessages> messages_so_far(const comm::Communicator& comm) {
+/// Messages to and from each other rank so far: transfers, and if asked for also collectives.
+std::map<int, PeerMessages> messages_so_far(const comm::Communicator& comm, bool with_collectives = false) {
   std::map<int, PeerMessages> peers;
   for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
     if (peer.rank == comm.rank()) continue;
-    const comm::TrafficCounters& c = peer.messages;
-    peers[peer.rank] = {peer.rank, static_cast<Index>(c.bytes_sent), static_cast<Index>(c.bytes_received),
-                        static_cast<Index>(c.messages_sent), static_cast<Index>(c.messages_received)};
+    const comm::TrafficCounters& m = peer.messages;
+    const comm::TrafficCounters c = with_collectives ? peer.collectives : comm::TrafficCounters{};
+    peers[peer.rank] = {peer.rank, static_cast<Index>(m.bytes_sent + c.bytes_sent),
+                        static_cast<Index>(m.bytes_received + c.bytes_received),
+                        static_cast<Index>(m.messages_sent + c.messages_sent),
+                        static_cast<Index>(m.messages_received + c.messages_received)};
   }
   return peers;
 }
@@ -209,12 +212,17 @@ TEST(Traffic, WithATuningIsThatOfThePlan) {
   expect_planned_traffic(comm, aloni::test::random_cases(5), 500);
 }
 
+/// The ranks of each of two nodes; 0: they cannot have several ranks each, and equally many.
+int ranks_of_two_nodes() {
+  const int ranks = aloni::test::make_communicator().size();
+  return ranks >= 4 && ranks % 2 == 0 ? ranks / 2 : 0;
+}
+
 /// Two nodes, each with half of the ranks: rows of blocks between the nodes, columns within.
 TEST(Traffic, OptionsDecideWhichMessagesBetweenNodesAreJoined) {
   if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
-  const auto world = aloni::test::make_communicator();
-  const int per_node = world.size() / 2;
-  if (per_node < 2 || world.size() % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
+  const int per_node = ranks_of_two_nodes();
+  if (per_node == 0) GTEST_SKIP() << "two nodes with several ranks each";
   const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = per_node});
   const Convolution convolution{4, square_window(2, 3, 1, 1), false};
   const NetworkDescription net{.spatial_rank = 2,
@@ -251,18 +259,17 @@ TEST(Traffic, OptionsDecideWhichMessagesBetweenNodesAreJoined) {
 
 TEST(Traffic, OfATrainingStepOnTwoNodesIsThatOfThePlans) {
   if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
-  const int ranks = aloni::test::make_communicator().size();
-  if (ranks < 4 || ranks % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
-  expect_planned_traffic(comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = ranks / 2}), aloni::test::random_cases(24),
+  const int per_node = ranks_of_two_nodes();
+  if (per_node == 0) GTEST_SKIP() << "two nodes with several ranks each";
+  expect_planned_traffic(comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = per_node}), aloni::test::random_cases(24),
                          9000);
 }
 
 /// Of networks whose forward pass has no sums over ranks: all its messages are those of transfers.
 TEST(Traffic, OfJoinedMessagesIsThatOfThePlansOfAllRanks) {
   if (!on_host) GTEST_SKIP() << "between devices groups of messages travel";
-  const auto world = aloni::test::make_communicator();
-  const int per_node = world.size() / 2;
-  if (per_node < 2 || world.size() % 2 != 0) GTEST_SKIP() << "two nodes with several ranks each";
+  const int per_node = ranks_of_two_nodes();
+  if (per_node == 0) GTEST_SKIP() << "two nodes with several ranks each";
   const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = per_node});
   MachineDescription machine = comm::describe_machine(comm, local::machine_of_this_build(on_host));
   const Queue<Exec> queue;
@@ -290,24 +297,10 @@ TEST(Traffic, OfJoinedMessagesIsThatOfThePlansOfAllRanks) {
     if (std::ranges::any_of(plans[0].nodes, sums)) continue;
     network.forward(queue, Mode::evaluation);
     comm.barrier();
-    const auto so_far = [&] {
-      std::map<int, PeerMessages> peers;
-      for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
-        PeerMessages& p = peers[peer.rank];
-        for (const comm::TrafficCounters* c : {&peer.messages, &peer.collectives}) {
-          p.bytes_sent += static_cast<Index>(c->bytes_sent);
-          p.bytes_received += static_cast<Index>(c->bytes_received);
-          p.messages_sent += static_cast<Index>(c->messages_sent);
-          p.messages_received += static_cast<Index>(c->messages_received);
-        }
-      }
-      peers.erase(comm.rank());
-      return peers;
-    };
-    const std::map<int, PeerMessages> before = so_far();
+    const std::map<int, PeerMessages> before = messages_so_far(comm, true);
     network.forward(queue, Mode::evaluation);
     const auto all = messages_of_ranks(plans, machine);
-    expect_messages(before, so_far(), 1, all[static_cast<std::size_t>(comm.rank())]);
+    expect_messages(before, messages_so_far(comm, true), 1, all[static_cast<std::size_t>(comm.rank())]);
     MachineDescription separate = machine;
     separate.consolidate_below = 0;
     joined += all != messages_of_ranks(plans, separate) ? 1 : 0;
